@@ -4,6 +4,6 @@ Decides: the form of HTTP and of the command line. Leaves to others: a broker's 
 (``broker``), the meaning of requests (``partitions``), replication (``raftlog``).
 
 Read ``app`` (the request pipeline) and ``server`` (the process) first. Requests arrive through
-``connections`` and are handled by a module of ``resources`` with the shared tools of ``http``. ``cli`` is the
+``connections``; a module of ``resources`` handles them with the shared tools of ``http``. ``cli`` is the
 command line. ``markup`` and ``svg`` write pages for people, without a template library.
 """

@@ -1,7 +1,7 @@
-"""The HTTP application: every route, behind one request pipeline.
+"""Runs every HTTP route behind one request pipeline.
 
 Decides: the headers of every response (request id, metadata version, leader), and the conversion of every
-error into a problem without a traceback. Leaves to others: sockets and settings (``server``).
+error into a problem document without a traceback. Leaves to others: sockets and settings (``server``).
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ ROUTES: tuple[Route, ...] = (
     *metrics.ROUTES,
     *problem_pages.ROUTES,
 )
-"""All routes except the two documents that describe them."""
+"""All routes except those of the two documents that describe the routes."""
 
 _LOG = logging.getLogger("raftlog.api")
 
 
 class RequestPipeline:
-    """Connects the readers of requests with the handlers: one for each listener."""
+    """Passes requests from the readers of connections to the handlers; each listener has one pipeline."""
 
     def __init__(self, services: Services) -> None:
         self.services = services
@@ -106,17 +106,17 @@ class RequestPipeline:
         self._paths = PathTable((*ROUTES, *documentation.routes(ROUTES, services.version, services.limits)))
 
     def answer_plain(self, request: RememberedRequest) -> Awaitable[web.StreamResponse]:
-        """The response to a request of the fast path."""
+        """Return the response to a request of the fast path."""
         return self._answer(request, request.path, request.found, is_plain=True)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The response to a request that aiohttp has parsed."""
+        """Return the response to a request that aiohttp has parsed."""
         if hdrs.EXPECT in request.headers:
             await self._ask_for_body(request)
         return await self._answer(request, request.rel_url.raw_path, {})
 
     def is_streamed(self, method: str, path: str, headers: Mapping[str, str]) -> bool:
-        """True if a successful response is sent while it is made, so that aiohttp must write it."""
+        """True if the response is sent while it is generated, so that aiohttp must write it."""
         try:
             route, _ = self._paths.find(method, path)
         except RaftlogError:
@@ -124,15 +124,15 @@ class RequestPipeline:
         return route.is_streamed or accepted(headers, route.media_types) == media_types.EVENT_STREAM
 
     def close(self) -> None:
-        """End the waiting requests; later ones do not wait."""
+        """End waiting requests; later requests do not wait."""
         self.disconnect_watcher.close()
 
     async def _answer(
         self, request: Request, path: str, found: Found, *, is_plain: bool = False
     ) -> web.StreamResponse:
-        """Give the request its ``Call``, the response its common headers, and errors their form.
+        """Route a request to its handler; add the common headers to the response, and convert errors.
 
-        ``path`` is still escaped.
+        ``path`` is still percent-encoded.
         """
         began = self._monotonic()
         call = self._call(request, found)
@@ -155,7 +155,7 @@ class RequestPipeline:
         return response
 
     def refuse(self, request: Request, error: RaftlogError) -> web.Response:
-        """The response to an unreadable request, after which the connection closes."""
+        """Return the response to an unreadable request; the connection closes after it."""
         call = self._call(request, {})
         self.metrics.problem(error.code)
         response = problem_response(error, instance="", request_id=call.request_id)
@@ -177,30 +177,34 @@ class RequestPipeline:
         )
 
     def _handler(self, call: Call, path: str) -> Handler:
-        """Route and negotiate; equal heads of one connection have the same result."""
+        """Route and negotiate; the result is kept for equal request heads of the connection."""
         request = call.request
         routed: _Routed | None = call.found.get(RequestPipeline._handler)
         if routed is None:
             if request.method == hdrs.METH_OPTIONS and is_preflight(request, call.shared):
                 return partial(_preflight, self._paths.at(path)[0])
             route, call.match_info = self._paths.find(request.method, path)
-            call.route = route.path  # for the metrics of errors, too
+            call.route = route.path  # set before the handler runs, so that metrics of errors have the route
             routed = _routed(request, route, call.match_info)
             call.found[RequestPipeline._handler] = routed
         call.route, call.match_info, call.partition_number, call.query, call.media_type, handler = routed
         return handler
 
     async def _ask_for_body(self, request: web.BaseRequest) -> None:
-        """Answer ``Expect: 100-continue``, unless the announced body will be refused."""
+        """Answer ``Expect: 100-continue``, unless the announced body would be refused."""
         announced = request.content_length or 0
         wanted = announced <= self.services.limits.body_bytes_max
         if wanted and request.headers[hdrs.EXPECT].lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            request.writer.output_size = 0  # the final response has not begun
+            request.writer.output_size = (
+                0  # aiohttp must not count these bytes as the start of the final response
+            )
 
     def _answer_to(self, error: Exception, call: Call) -> web.Response:
         if isinstance(error, ConnectionError) and not has_client(call.request):
-            return web.Response(status=CLIENT_GONE)  # for the metrics; the client has disconnected
+            return web.Response(
+                status=CLIENT_GONE
+            )  # counted in the metrics only: the client has disconnected
         described = self._described(error, call)
         self.metrics.problem(described.code)
         return problem_response(described, instance=call.request.path[:300], request_id=call.request_id)
@@ -212,15 +216,19 @@ class RequestPipeline:
             return error
         if (lack := exhaustion(error)) is not None:
             if call.request.method in _UNCHANGING:
-                told = f"the request cannot be answered for now: {lack.strerror}; retry"
+                told = f"the broker cannot answer the request now: {lack.strerror}; retry"
                 return Overloaded(told, retry_after_ms=RETRY_MS)
-            return CommitUnknown(f"whether the request was carried out is not known: {lack.strerror}")
+            return CommitUnknown(
+                f"the broker does not know whether it carried out the request: {lack.strerror}"
+            )
         _LOG.exception("request %s failed: %s %s", call.request_id, call.request.method, call.route)
-        return InternalError(f"an internal error; the broker's log has it under {call.request_id}")
+        return InternalError(
+            f"internal error; the broker's log describes it with the request id {call.request_id}"
+        )
 
 
 class _Routed(NamedTuple):
-    """The handler of a request, and what the fields of its ``Call`` are."""
+    """The handler of a request, and the fields of its ``Call``."""
 
     route: str
     match_info: Mapping[str, str]
@@ -231,7 +239,7 @@ class _Routed(NamedTuple):
 
 
 def _routed(request: Request, route: Route, match_info: Mapping[str, str]) -> _Routed:
-    """Raises ``InvalidRequest`` and ``NotAcceptable``."""
+    """Negotiate the response of a route. Raises ``InvalidRequest`` and ``NotAcceptable``."""
     query = query_of(request, route.query_names, route.list_names)
     wanted = accepted(request.headers, route.media_types)
     if wanted is None and route.negotiated:
@@ -256,7 +264,7 @@ async def _preflight(methods: Iterable[str], call: Call) -> web.StreamResponse:
 CLIENT_GONE = 499
 _UNTRACED = frozenset(
     route.path for route in (*health.ROUTES, *metrics.ROUTES)
-)  # what machines ask for all day
+)  # paths that probes and collectors request continuously
 _UNCHANGING = frozenset(("GET", "HEAD"))
 _OTHER_METHOD = "other"
 _METHODS = {name: name for name in ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")}

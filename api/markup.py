@@ -1,4 +1,4 @@
-"""Elements of HTML and SVG. ``Html`` is escaped: the types show that everything in a page is."""
+"""Builds elements of HTML and SVG. ``Html`` is escaped: its type shows that all parts of a page are."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _VOID: Final = frozenset({"meta", "rect", "line", "path"})
 
 
 def text(content: str) -> Html:
-    """Text as it is."""
+    """Escape a text."""
     return Html(html.escape(content))
 
 
 def tag(name: str, /, *children: Html, **attributes: str | float) -> Html:
-    """An element. ``class_`` is the attribute class, and ``stroke_width`` is stroke-width."""
+    """Build an element. ``class_`` is the attribute class, and ``stroke_width`` is stroke-width."""
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"' for key, value in attributes.items()
     )
@@ -33,7 +33,7 @@ def join(parts: Iterable[Html]) -> Html:
 
 
 def table(caption: str, headings: Iterable[str], rows: Iterable[Iterable[Html]], class_: str = "") -> Html:
-    """A table whose first cell of a row is its heading. A heading that ends with ``#`` is one of numbers."""
+    """Build a table with row headings in the first column. Headings that end with ``#`` are of numbers."""
     names = list(headings)
     kinds = ["number" if name.endswith("#") else "words" for name in names]
     head = join(
@@ -42,7 +42,7 @@ def table(caption: str, headings: Iterable[str], rows: Iterable[Iterable[Html]],
     )
     body = join(tag("tr", *_cells(kinds, row)) for row in rows)
     parts = tag("caption", text(caption)), tag("thead", tag("tr", head)), tag("tbody", body)
-    # A table that is wider than the page scrolls, also with the keyboard.
+    # A table that is wider than the page can be scrolled, also with the keyboard.
     return tag(
         "div",
         tag("table", *parts, class_=class_),

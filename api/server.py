@@ -1,8 +1,8 @@
-"""One broker as a process: data directory, sockets, signals, exit status.
+"""Runs one broker as a process: data directory, sockets, signals, exit status.
 
-Decides: the order of starting and stopping, and the exit status: 0 after a stop signal, 1 when it could
-not start, 70 when an invariant was broken, 71 when the process had no memory or thread left. On an older copy
-of its disk a broker starts again in the same process.
+Decides: the order of starting and stopping, and the exit status: 0 after a stop signal, 1 if it could not
+start, 70 if an invariant was broken, 71 if the process had no memory or thread left. If its disk is an older
+copy, a broker starts again in the same process.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ Equip = Callable[[BrokerEnvironment], BrokerEnvironment]
 EXIT_BROKEN = 70
 EXIT_EXHAUSTED = 71
 HTTP_STOP_S = 2.0
-# How long a computing thread keeps the interpreter from the event loop; Python's default is 5 ms.
+# Time for which a computing thread may keep the interpreter from the event loop; Python's default is 5 ms.
 TURN_S = 0.001
 
 
 def run(settings: BrokerSettings) -> int:
     """Run one broker until a signal stops it; return the exit status."""
     from broker.process.logs import (
-        configure_logs,  # a broker of the testing kit has other logs, and starts sooner
+        configure_logs,  # imported here: a broker of the testing kit has other logs, and starts sooner
     )
 
     configure_logs(settings.log_level, settings.broker_id, settings.log_format)
@@ -64,9 +64,11 @@ def run(settings: BrokerSettings) -> int:
 
 
 def run_in(settings: BrokerSettings, equip: Equip) -> int:
-    """Run one broker. ``equip`` makes its environment from the environment of this machine, on the loop."""
+    """Run one broker. ``equip`` changes the environment of this machine into that of the broker, on
+    the loop.
+    """
     freed_memory.use_again()
-    sys.setswitchinterval(TURN_S)  # after each system call the loop must get the interpreter again
+    sys.setswitchinterval(TURN_S)  # after each system call the loop must get the interpreter back soon
     descriptors = share_out(settings.limits.connections_max)
     try:
         secret = read_secret(settings.secret_file)
@@ -111,7 +113,7 @@ async def _serve(
     equip: Equip,
     archive: Archive | None,
 ) -> bool:
-    """Serve until a signal comes; whether to start again at once."""
+    """Serve until a signal comes; return whether to start again at once."""
     stop, is_older_copy = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -125,7 +127,9 @@ async def _serve(
             stop.set()
 
     stops = stop_signals()
-    for number in stops:  # handlers of the loop would be removed at its end: for a moment a signal kills
+    for (
+        number
+    ) in stops:  # the loop would remove its own handlers at its end, and a signal would then kill the process
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(end))
 
     environment = equip(_environment(settings, secret, descriptors, syncs, begin_again))
@@ -162,14 +166,16 @@ async def _serve(
 
 
 async def _started(broker: Broker, stop: asyncio.Event) -> bool:
-    """Start the broker; False when a signal comes first: a start may wait for other brokers without end."""
+    """Start the broker; return False if a signal comes first: a start may wait without end for other
+    brokers.
+    """
     starting, stopped = asyncio.create_task(broker.start()), asyncio.create_task(stop.wait())
     await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
     if starting.done():
         starting.result()
         return True
-    _log.info("stopping before it has started")
+    _log.info("the broker stops before it has started")
     starting.cancel()
     await asyncio.gather(starting, return_exceptions=True)
     return False
@@ -183,7 +189,7 @@ def _environment(
     begin_again: Callable[[], None],
 ) -> BrokerEnvironment:
     clock = SystemClock()
-    rng = random.SystemRandom()  # of the kernel: who sees many ids of leases or messages foretells none
+    rng = random.SystemRandom()  # of the kernel: ids of leases or messages must not be predictable
     transport = TcpTransport(
         NodeId(settings.broker_id),
         settings.cluster_id,
@@ -209,7 +215,7 @@ def _environment(
 def _end_process(error: BaseException) -> None:
     """Exit at once, so that the wrong state has no further effect."""
     lack = exhaustion(error)
-    why = "an invariant is broken" if lack is None else "something is exhausted and nothing is damaged"
-    _log.critical("%s, this process ends: %s", why, lack or error, exc_info=error)
+    why = "an invariant is broken" if lack is None else "a resource is exhausted; nothing is damaged"
+    _log.critical("%s; this process exits: %s", why, lack or error, exc_info=error)
     logging.shutdown()
     os._exit(EXIT_BROKEN if lack is None else EXIT_EXHAUSTED)

@@ -1,6 +1,6 @@
-"""Signals that end a broker, a cluster of ``raftlog dev`` and every other command in an orderly way.
+"""Handles the signals that end brokers, ``raftlog dev`` and all other commands in an orderly way.
 
-Decides: which signals do. Leaves to others: what an orderly end is (``server``, ``cli``).
+Decides: which signals these are. Leaves to others: the steps of an orderly end (``server``, ``cli``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
-    """SIGTERM, SIGINT, and SIGHUP, with which a terminal ends; ``nohup`` ignores that, and so it stays."""
+    """Return SIGTERM, SIGINT, and SIGHUP, which a closed terminal sends; without SIGHUP under ``nohup``."""
     is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return (signal.SIGTERM, signal.SIGINT, *(() if is_ignored else (signal.SIGHUP,)))
 
@@ -27,10 +27,10 @@ _REPEATED_AFTER_S = 0.01
 
 
 def interrupt_on_signals() -> None:
-    """From now on SIGTERM and SIGHUP interrupt this process as Ctrl-C does; ``nohup`` stays.
+    """Make SIGTERM and SIGHUP interrupt this process like Ctrl-C; under ``nohup`` SIGHUP stays ignored.
 
     Python drops an exception that is raised in a finalizer or in the callback of a weak reference, and
-    ``KeyboardInterrupt`` with it. An interruption that is dropped is raised again shortly afterwards.
+    ``KeyboardInterrupt`` with it. A dropped interruption is raised again shortly afterwards.
     """
     for number in stop_signals():
         if number != signal.SIGINT:
@@ -40,7 +40,7 @@ def interrupt_on_signals() -> None:
 
 
 def interruption_code() -> int:
-    """The exit code of an interrupted command: 128 and the number of the signal, as shells report."""
+    """Return the exit code of an interrupted command: 128 plus the number of the signal, as shells report."""
     return 128 + (_received[-1] if _received else signal.SIGINT)
 
 
@@ -51,7 +51,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.SIG_DFL:  # no command runs yet
         os._exit(interruption_code())
-    if not callable(handler):  # a job in the background ignores SIGINT
+    if not callable(handler):  # a background job ignores SIGINT
         raise KeyboardInterrupt
     handler(signal.SIGINT, frame)
 
@@ -68,7 +68,9 @@ def _interrupt_again(number: int, frame: FrameType | None) -> None:
 
 
 def stop_with_stdin() -> None:
-    """Send this process SIGTERM when its standard input ends: the program that started it has gone."""
+    """Send this process SIGTERM when its standard input ends, because the program that started it has
+    ended.
+    """
 
     def watch() -> None:
         try:

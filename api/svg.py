@@ -1,4 +1,4 @@
-"""Drawings with a shared time axis: panels of lanes with bars, and panels of lines.
+"""Draws panels with a shared time axis: lanes with bars, and lines.
 
 A panel is as wide as the page. Its bars and texts are placed in percent, so that texts keep their size;
 its lines are in a drawing of 1000 units that is stretched. Labels of lanes and axes are beside the drawing.
@@ -22,20 +22,20 @@ _BAR: Final = 14
 _AXIS: Final = 22
 _CHART: Final = 120
 _TOP: Final = 8  # pixels above the highest value of a chart
-_CHARACTER: Final = 6.2  # pixels of a character, at most
-# The least width of a drawing: on small screens, and where the class ``wide`` is shown (of the style sheet).
+_CHARACTER: Final = 6.2  # maximum width of a character, in pixels
+# Least width of a drawing: on small screens, and where the class ``wide`` is shown (of the style sheet).
 _NARROW: Final = 190
 _WIDE: Final = 880
 
 
 def ticks(seconds: float, count_max: int = 8) -> list[int]:
-    """Moments for the labels of the time axis, in round steps."""
+    """Return times for the labels of the time axis, in round steps."""
     step = next((step for step in STEPS_S if seconds / step <= count_max), math.ceil(seconds / count_max))
     return list(range(0, math.floor(seconds) + 1, step))
 
 
 def moment(seconds: float) -> str:
-    """A time since the start of the axis: 0:30, 12:05, 1:02:05."""
+    """Format a time since the start of the axis: 0:30, 12:05, 1:02:05."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
@@ -55,7 +55,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A name, some words about it, and bars in one or more rows."""
+    """A name, a note, and bars in one or more rows."""
 
     name: str
     note: str
@@ -69,7 +69,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Values at the middle of each bucket; None is a gap. Without ``is_area`` it is a line."""
+    """Values at the middle of each bucket; None is a gap. Drawn as an area if ``is_area``."""
 
     style: str
     heights: Sequence[float | None]  # 0 at the axis, 1 at the top
@@ -87,7 +87,7 @@ class Panel:
     legend: Html = field(default=NOTHING)
 
     def lanes(self, lanes: Sequence[Lane]) -> Html:
-        """Lanes below one another."""
+        """Draw lanes below one another."""
         labels, bars, top = [], [], 0
         for lane in lanes:
             note = tag("span", text(lane.note), class_="note") if lane.note else NOTHING
@@ -101,7 +101,7 @@ class Panel:
         return self._figure(top, labels, join(bars))
 
     def chart(self, lines: Sequence[Line], levels: Sequence[tuple[float, str]], bucket_s: int) -> Html:
-        """Lines, and levels with their labels: from 0 at the axis to 1 at the top."""
+        """Draw lines, and levels with their labels: from 0 at the axis to 1 at the top."""
         labels = [_label(_y(height), tag("span", text(name))) for height, name in levels]
         rules = [
             tag("line", x1=0, x2="100%", y1=_y(height), y2=_y(height), class_="rule") for height, _ in levels
@@ -144,7 +144,7 @@ class Panel:
             at = self._at(at_s)
             anchor = "start" if at_s == 0 else "end" if at_s > 0.97 * self.seconds else "middle"
             parts.append(tag("line", x1=at, x2=at, y1=0, y2=height, class_="grid"))
-            class_ = "odd" if number % 2 else "even"  # every second one on small screens
+            class_ = "odd" if number % 2 else "even"  # small screens show every second label
             parts.append(
                 tag("text", text(moment(at_s)), x=at, y=height + 15, text_anchor=anchor, class_=class_)
             )
@@ -164,7 +164,7 @@ class Panel:
         return tag("g", title, rect) if bar.title else rect
 
     def _bar_label(self, bar: Bar, top: int, free_until_s: float) -> Html:
-        """Inside of the bar if it fits there, else after it if nothing follows soon, else nowhere."""
+        """Draw a bar's label: inside if it fits, else after the bar if there is room, else not at all."""
         share = (bar.ended_s - bar.begun_s) / self.seconds
         width = _CHARACTER * len(bar.label) + 4
         if bar.label and share * _WIDE >= width:
@@ -176,7 +176,7 @@ class Panel:
         return NOTHING
 
     def _path(self, line: Line, bucket_s: int) -> str:
-        """Unbroken parts of the line, each drawn on its own; a single value is a short stroke."""
+        """Return the unbroken parts of a line as a path; a single value is a short stroke."""
         parts: list[str] = []
         for begin, end in _unbroken(line.heights):
             points = [
@@ -196,10 +196,10 @@ class Panel:
 
 
 def _free_until(bars: Sequence[Bar], seconds: float) -> list[float]:
-    """For each bar, when the next one in its row begins."""
+    """Return for each bar when the next bar in its row begins."""
     begins = [seconds] * (1 + max((bar.row for bar in bars), default=0))
     found = []
-    for bar in reversed(bars):  # they are in the order of their begin
+    for bar in reversed(bars):  # bars are ordered by start
         found.append(begins[bar.row])
         begins[bar.row] = bar.begun_s
     return found[::-1]

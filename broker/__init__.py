@@ -1,4 +1,4 @@
-"""One whole broker: its settings, the parts it is assembled from, and its process.
+"""Assembles one whole broker: its settings, its parts, and its process.
 
 Decides: how the parts are assembled (``broker``), and which of them protocols see (``ports``). Leaves to
 others: the meaning of requests (``partitions``, ``groups``, ``transactions``, ``delayed``), replication

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 PORT_MAX = 65_535
 RPC_PORT_STEP = 100
-BROKERS_MAX = RPC_PORT_STEP  # on one machine, the port ranges for HTTP and RPC must not overlap
-EVERYWHERE = ""  # for asyncio all addresses, of each family that the system has
+BROKERS_MAX = RPC_PORT_STEP  # on one machine: the port ranges for HTTP and RPC must not overlap
+EVERYWHERE = ""  # asyncio listens on all addresses of the machine, IPv4 and IPv6
 
 _GIVEN = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(:(?P<port>[0-9]{1,5}))?")
 _LABEL = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
@@ -33,14 +33,14 @@ class Machine:
 
     @property
     def listen_host(self) -> str:
-        """The address to listen on."""
+        """The address that the broker listens on."""
         if self.host == "localhost":
             return "127.0.0.1"
         return EVERYWHERE if _ip(self.host) is None else self.host
 
     @property
     def url(self) -> str:
-        """The URL for clients."""
+        """The URL that clients use."""
         return http_url(self.host, self.http_port)
 
 
@@ -69,10 +69,11 @@ def is_unspecified(host: str) -> bool:
 def machines(
     given: Sequence[str], http_port: int, rpc_port: int | None, *, per_host: int = 1
 ) -> list[Machine]:
-    """The brokers of a cluster from ``HOST``, ``HOST:PORT`` or ``[IPv6]:PORT``, where the port is for HTTP.
+    """Parse the brokers of a cluster from ``HOST``, ``HOST:PORT`` or ``[IPv6]:PORT``; the port is for HTTP.
 
-    One broker of each host, then the second one of each, with ports one higher, up to ``per_host``.
-    Raises ``ValueError``, which names the option and the remedy.
+    The list begins with one broker of each host. With ``per_host`` above 1, the second broker of each host
+    follows, with ports that are higher by 1, and so on. Raises ``ValueError``, which names the option and the
+    remedy.
     """
     if len(given) * per_host > BROKERS_MAX:
         times = "" if per_host == 1 else f", with --per-host {per_host}"
@@ -96,7 +97,7 @@ def machines(
     if 0 < len(local) < len(found):
         raise ValueError(
             f"--host {local[0]!r} can be reached from its own machine only; use an address that the "
-            f"others can reach"
+            f"other machines can reach"
         )
     return found
 

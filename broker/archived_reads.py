@@ -1,11 +1,12 @@
-"""Reads below the log start, answered from an archive.
+"""Reads records below the log start from an archive.
 
-Decides: which reads look into the archive, how many at a time, and for how long. Leaves to others: the
-archive (``spark_io.archive.fetching``, imported only by brokers with ``archive.location``), and the log.
+Decides: which reads use the archive, how many run at a time, and for how long. Leaves to others: the archive
+(``spark_io.archive.fetching``, imported only by brokers with ``archive.location``), and the log.
 
-A read below the log start is answered by the broker that was asked: it asks the log where the log begins, and
-takes the records below from the archive. Each read of the archive has a thread of its own, which ends when
-the storage answers. While the storage hangs, reads of the archive are refused, and reads of the log go on.
+The broker that receives a read below the log start answers it: it asks the log for the log start, and takes
+the records below it from the archive. Each read of the archive has its own thread, which ends when the
+storage answers. While the storage hangs, the broker refuses reads of the archive and continues to serve reads
+of the log.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ _log = logging.getLogger("raftlog.archive")
 
 Result = TypeVar("Result")
 RETRY_AFTER_MS: Final = 1000
-WAIT_S: Final = 1.0  # for other reads of the archive to end
-CLOSE_S: Final = 15.0  # idle files are looked for
-STOP_S: Final = 1.0  # for running reads to end
+WAIT_S: Final = 1.0  # longest wait for another read of the archive to end
+CLOSE_S: Final = 15.0  # interval at which idle files are closed
+STOP_S: Final = 1.0  # longest wait for running reads when the broker stops
 
 
 class Found(Protocol):
-    """Batches without holes up to ``next_offset``; ``records`` of them."""
+    """Batches without gaps up to ``next_offset``; ``records`` is the number of their records."""
 
     @property
     def data(self) -> bytes: ...
@@ -52,20 +53,26 @@ class Found(Protocol):
 
 
 class Archive(Protocol):
-    """An archive, whose calls wait for its storage. See ``spark_io.archive.fetching.ArchiveReader``."""
+    """An archive: its calls block until the storage answers; see
+    ``spark_io.archive.fetching.ArchiveReader``.
+    """
 
     def find(self, target: TopicPartition, topic_id: str, log_start: int, since_ms: int | None) -> int | None:
-        """The first offset from which the archive reaches the log, or of the first record since then."""
+        """Return the first offset from which the archive is complete up to the log start.
+
+        With ``since_ms``, return the offset of the first record with this timestamp or a later one. Returns
+        None if the archive has none.
+        """
 
     def read(self, target: TopicPartition, topic_id: str, offset: int, end: int, bytes_max: int) -> Found:
-        """Records from an offset on. Raises ``OffsetOutOfRange`` where the archive has none."""
+        """Read records from an offset on. Raises ``OffsetOutOfRange`` if the archive does not have them."""
 
     def close_idle(self) -> bool:
-        """Close files that nobody has read for a while; whether others are open. Does not wait."""
+        """Close files that were not read for a while; return whether files are still open. Does not block."""
 
 
 class ArchivedReads:
-    """Runs reads of an archive, ``readers_max`` at a time. On the event loop's thread."""
+    """Runs reads of an archive, at most ``readers_max`` at a time. Used on the event loop's thread only."""
 
     def __init__(
         self, archive: Archive, readers_max: int, deadline_s: float, registry: CollectorRegistry
@@ -108,7 +115,7 @@ class ArchivedReads:
         return found
 
     async def stop(self) -> None:
-        """Wait for running reads, though not for long: other threads end with the process."""
+        """Wait up to ``STOP_S`` for running reads; threads that still run end with the process."""
         if self._closing is not None:
             self._closing.cancel()
         if self._running:
@@ -146,12 +153,12 @@ class ArchivedReads:
                 await self._places.acquire()
         except TimeoutError:
             raise ArchiveUnavailable(
-                "all reads that are allowed at a time wait for the archive; retry",
+                "the maximum number of archive reads is running; retry",
                 retry_after_ms=RETRY_AFTER_MS,
             ) from None
 
     def _started(self, work: Callable[[], Result]) -> asyncio.Future[Result]:
-        """``work`` on a thread of its own, which a process that ends does not wait for."""
+        """Run ``work`` on its own daemon thread, so that the process can end while the storage hangs."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Result] = loop.create_future()
         ended: asyncio.Future[None] = loop.create_future()
@@ -162,7 +169,7 @@ class ArchivedReads:
             ended.set_result(None)
             if error is not None:
                 done.set_exception(error)
-                done.exception()  # perhaps nobody waits for it any more
+                done.exception()  # mark the error as retrieved: the caller may have stopped waiting
             else:
                 done.set_result(result)  # type: ignore[arg-type]
 
@@ -172,7 +179,7 @@ class ArchivedReads:
                 result = work()
             except BaseException as raised:
                 error = raised
-            with suppress(RuntimeError):  # the loop has ended meanwhile
+            with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(end, result, error)
 
         try:
@@ -185,9 +192,9 @@ class ArchivedReads:
 
 
 class ArchivedGateway:
-    """All partitions as one broker reaches them, with what an archive has below their log starts.
+    """Reads and writes partitions through one broker; adds the archived records below the log starts.
 
-    See ``GatewayPort``.
+    Implements ``GatewayPort``.
     """
 
     def __init__(
@@ -203,7 +210,7 @@ class ArchivedGateway:
         self.leader_of = gateway.leader_of
 
     async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
-        """Read the log, and below its start the archive."""
+        """Read the log, or the archive for an offset below the log start."""
         position = request.position
         if position is Start.EARLIEST or isinstance(position, AtTime):
             first = await self._found(target, position)
@@ -219,7 +226,9 @@ class ArchivedGateway:
     async def offset_at(
         self, target: TopicPartition, position: Position, *, committed_only: bool = True
     ) -> tuple[Offset, int | None]:
-        """An offset and its record's timestamp; no timestamp for an offset in the archive."""
+        """Return the offset of a position and the timestamp of its record; None as timestamp if it is
+        archived.
+        """
         if position is Start.EARLIEST or isinstance(position, AtTime):
             first = await self._found(target, position)
             if first is not None:
@@ -227,7 +236,9 @@ class ArchivedGateway:
         return await self._gateway.offset_at(target, position, committed_only=committed_only)
 
     async def archived_from(self, target: TopicPartition) -> Offset | None:
-        """The first offset from which the archive reaches the log; None if the log begins at 0."""
+        """Return the first offset from which the archive is complete up to the log; None if the log begins at
+        0.
+        """
         return await self._found(target, Start.EARLIEST)
 
     async def stop(self) -> None:
@@ -235,7 +246,7 @@ class ArchivedGateway:
         await self._reads.stop()
 
     async def _found(self, target: TopicPartition, position: Position) -> Offset | None:
-        """The offset of a position, if that is below the log start."""
+        """Return the archived offset of a position; None if the position is not below the log start."""
         topic_id = self._topic_id(target)
         log_start, _ = await self._gateway.offset_at(target, Start.EARLIEST)
         if not log_start or topic_id is None:
@@ -247,7 +258,7 @@ class ArchivedGateway:
     async def _archived(
         self, target: TopicPartition, topic_id: str, request: FetchRequest, error: OffsetOutOfRange
     ) -> FetchResult:
-        """Records of the archive, with all else as the log says it now."""
+        """Read records from the archive; all other fields of the result are those of the log now."""
         offset = request.position
         assert isinstance(offset, int)
         of_log = replace(
@@ -281,10 +292,11 @@ def _is_below(position: Position, error: OffsetOutOfRange) -> bool:
 
 
 def open_archive(location: str) -> Archive:
-    """The archive at a directory or an address. Raises ``InvalidRequest`` that names a missing package.
+    """Open the archive at a directory or an address. Raises ``InvalidRequest``, which names a missing
+    package.
 
-    Nothing is read yet: a storage that is down does not keep a broker from starting. Arrow uses the memory of
-    the C library from now on, from which freed memory returns to the system (``freed_memory``).
+    Reads nothing yet, so that a broker starts while the storage is down. From now on, Arrow allocates with
+    the C library, which returns freed memory to the system (``freed_memory``).
     """
     try:
         import pyarrow as pa

@@ -1,6 +1,6 @@
-"""One broker, assembled: settings in, a running broker out.
+"""Assembles one broker from its settings, and starts and stops its parts.
 
-Decides: which parts there are, their dependencies, and the order in which they start and stop. The
+Decides: which parts a broker has, their dependencies, and the order in which they start and stop. The
 filesystem, the clock and the transport are passed in, so that the simulator can replace them.
 """
 
@@ -72,7 +72,7 @@ from raftlog.types import METADATA_GROUP, GroupId, NodeId, TopicPartition
 
 _log = logging.getLogger("raftlog.broker")
 
-LISTENS_S = 2.0  # several attempts of other brokers to connect
+LISTENS_S = 2.0  # enough for several connection attempts of other brokers
 METADATA_FOLDER = "__cluster_metadata"  # without a topic id, so it cannot conflict with a topic
 
 
@@ -83,12 +83,12 @@ class BrokerEnvironment:
     filesystem: Filesystem
     clock: Clock
     transport: Transport
-    secret: bytes  # of the cluster
-    rng: random.Random  # for ids that are rights, too: a broker takes the kernel's
+    secret: bytes  # the secret of the cluster
+    rng: random.Random  # also draws ids that grant access: a broker uses the kernel's random numbers
     run_syncs: RunSyncs
     on_fatal: Callable[[BaseException], None]  # a broken invariant: the process must end
     on_older_copy: Callable[[], None]  # the disk is an older copy: the broker must stop and start again
-    frame_limits: FrameLimits = FRAME_LIMITS  # of the transport
+    frame_limits: FrameLimits = FRAME_LIMITS  # limits of the transport
 
 
 def syncs_of_process() -> RunSyncs:
@@ -98,12 +98,12 @@ def syncs_of_process() -> RunSyncs:
         return KernelSyncs(LinuxAio(), threads)
     except OSError as error:
         remedy = "; raise fs.aio-max-nr, or end what uses it" if error.errno == errno.EAGAIN else ""
-        _log.info("files are synced by threads, since the kernel offers no io_submit: %s%s", error, remedy)
+        _log.info("files are synced by threads: the kernel offers no io_submit: %s%s", error, remedy)
         return threads
 
 
 class Broker:
-    """The parts of one broker. ``server`` adds HTTP."""
+    """The parts of one broker. ``api.server`` adds HTTP."""
 
     def __init__(
         self, settings: BrokerSettings, environment: BrokerEnvironment, data_directory: str, http_url: str
@@ -167,7 +167,7 @@ class Broker:
         self.leaders = self._preferred_leaders()
 
     def _peer_disks(self) -> PeerDisks:
-        """The age of the disk. An older copy of it becomes another disk before anything on it is opened."""
+        """Open the age of the disk. An older copy gets a new disk id before any file on it is opened."""
         environment, registry = self._environment, self._registry
         age = DiskAge.open(environment.filesystem, self._data_directory, registry.disk_id, environment.rng)
         if age.is_older_copy:
@@ -262,7 +262,7 @@ class Broker:
             self._registry,
             in_thread,
             has_joined=self.settings.joined,
-            # On one machine nothing is lost with one disk: there a new cluster begins at once.
+            # On one machine, losing the disk loses all brokers: waiting for others would not help.
             listens_s=0.0 if is_loopback(self.settings.peers[self.settings.broker_id].host) else LISTENS_S,
         )
 
@@ -326,7 +326,7 @@ class Broker:
         return shown is not None and shown.draining
 
     def _why_offline(self, target: TopicPartition) -> str:
-        """The reason why a replica of this broker does not serve."""
+        """Return the reason why a replica of this broker does not serve."""
         return (
             self.manager.failure_of(key_of(target))
             or self._first_start.trouble
@@ -343,7 +343,7 @@ class Broker:
         return tuple(NodeId(peer) for peer in self.settings.peers if peer != self.node_id)
 
     async def start(self) -> None:
-        """Connect to the peers, join the metadata group, open the replicas. Raises ``OSError``."""
+        """Connect to the peers, join the metadata group, and open the replicas. Raises ``OSError``."""
         self._addresses.begin()
         self.repairs.offer()
         self._first_start.offer()
@@ -383,12 +383,12 @@ class Broker:
         return [each for owner in owners for each in owner.coordinators.values()]
 
     async def drain(self) -> None:
-        """Transfer leaderships; clients should send new requests elsewhere."""
+        """Transfer the leaderships to other brokers; clients should send new requests to other brokers."""
         self.is_draining = True
         await self.host.transfer_leaderships()
 
     async def stop(self) -> None:
-        """Close everything, in the order that keeps clean logs."""
+        """Stop all parts, in the order that leaves clean logs."""
         await self.reassigner.stop()
         for task in self._background:
             task.cancel()

@@ -1,14 +1,14 @@
-"""The initial files of a cluster: one secret, and one settings file per broker.
+"""Writes the initial files of a cluster: one secret, and one settings file per broker.
 
 ::
 
     DIR/cluster.secret               32 random bytes in hexadecimal, readable by its owner only
     DIR/broker-1/raftlog.toml        settings of broker 1
-    DIR/broker-1/data/               made by the broker itself
+    DIR/broker-1/data/               created by the broker itself
 
-Brokers on several machines share no directory: each has a copy of the secret beside its settings,
-``DIR/broker-1/cluster.secret``, and so has a broker that joins later, with ``joined = true``. An existing
-cluster is never changed.
+Brokers on different machines share no directory: each has a copy of the secret beside its settings,
+``DIR/broker-1/cluster.secret``. A broker that joins later has one, too, and the setting ``joined = true``.
+The files of an existing cluster are never changed.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ SECRET_NAME = "cluster.secret"
 
 
 def settings_path(directory: Path, broker_id: int) -> Path:
-    """Path of a broker's settings."""
+    """Path of a broker's settings file."""
     return directory / f"broker-{broker_id}" / "raftlog.toml"
 
 
 def existing_brokers(directory: Path) -> list[int]:
-    """Ids of the brokers with settings in a directory, ascending."""
+    """Ids of the brokers whose settings are in a directory, ascending."""
     found = []
     for path in directory.glob("broker-*/raftlog.toml"):
         number = path.parent.name.removeprefix("broker-")
@@ -52,10 +52,10 @@ def create_cluster(
     rpc_port: int | None = None,
     racks: Sequence[str] = (),
 ) -> list[Path]:
-    """Write secret and settings of a new cluster on this machine; return the settings' paths.
+    """Write the secret and the settings of a new cluster on this machine; return the paths of the settings.
 
-    Broker n listens for HTTP on ``http_port + n - 1`` and for its peers on ``rpc_port + n - 1``. The brokers
-    get the racks in turn. Raises ``InvalidRequest`` when a cluster exists or the numbers are invalid.
+    Broker n listens for HTTP on ``http_port + n - 1`` and for its peers on ``rpc_port + n - 1``. The racks
+    are assigned to the brokers in turn. Raises ``InvalidRequest`` if a cluster exists or a number is invalid.
     """
     local = local_machines(brokers, http_port, rpc_port)
     check_racks(racks)
@@ -65,11 +65,11 @@ def create_cluster(
 
 
 def local_machines(brokers: int, http_port: int, rpc_port: int | None = None) -> list[Machine]:
-    """The addresses of the brokers of a new cluster on this machine. Raises ``InvalidRequest``."""
+    """Return the addresses of the brokers of a new cluster on this machine. Raises ``InvalidRequest``."""
     rpc_base = http_port + RPC_PORT_STEP if rpc_port is None else rpc_port
     if not 1 <= brokers <= BROKERS_MAX:
         raise InvalidRequest(
-            f"brokers is {brokers}; choose 1 to {BROKERS_MAX}, best 1, 3 or 5", field="brokers"
+            f"brokers is {brokers}; choose 1 to {BROKERS_MAX}, preferably 1, 3 or 5", field="brokers"
         )
     if not 1 <= http_port <= PORT_MAX - brokers or not 1 <= rpc_base <= PORT_MAX - brokers:
         raise InvalidRequest(
@@ -81,8 +81,8 @@ def local_machines(brokers: int, http_port: int, rpc_port: int | None = None) ->
 def create_machines(directory: Path, machines: Sequence[Machine], racks: Sequence[str] = ()) -> list[Path]:
     """Write a folder with settings and secret for each broker of a new cluster; return the settings' paths.
 
-    A folder is self-contained, so that it can be copied to its machine. The racks are given to the brokers in
-    turn. Raises ``InvalidRequest`` when a cluster exists.
+    A folder is self-contained, so that it can be copied to its machine. The racks are assigned to the brokers
+    in turn. Raises ``InvalidRequest`` if a cluster exists.
     """
     check_racks(racks)
     secret = _begin(directory)
@@ -93,11 +93,11 @@ def create_machines(directory: Path, machines: Sequence[Machine], racks: Sequenc
 
 
 def check_new(directory: Path, broker_id: int) -> None:
-    """Raises ``InvalidRequest`` where a broker of this id has its folder."""
+    """Raise ``InvalidRequest`` if the folder of a broker with this id exists."""
     path = settings_path(directory, broker_id)
     if path.parent.exists():
         raise InvalidRequest(
-            f"{path.parent} exists; choose another directory or id, or delete it if its broker never started",
+            f"{path.parent} exists; choose another directory or id, or delete it if the broker never ran",
             field="data",
         )
 
@@ -112,9 +112,9 @@ def create_joined(
     peers: Mapping[int, tuple[str, int]],
     rack: str | None,
 ) -> Path:
-    """Write the folder of a broker that was let into a cluster; return the settings' path.
+    """Write the folder of a broker that a cluster has admitted; return the path of its settings.
 
-    ``peers`` are the addresses of all brokers, this one included. Raises ``InvalidRequest`` when the folder
+    ``peers`` are the addresses of all brokers, including this one. Raises ``InvalidRequest`` if the folder
     exists.
     """
     check_new(directory, broker_id)
@@ -131,19 +131,19 @@ def _begin(directory: Path) -> str:
     """Create the directory of a cluster; return a new secret."""
     if existing_brokers(directory):
         raise InvalidRequest(
-            f"{directory} holds a cluster already; start it, or choose another directory", field="data"
+            f"{directory} already contains a cluster; start it, or choose another directory", field="data"
         )
     directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     return secrets.token_hex(32) + "\n"
 
 
 def _rack(rack: str | None) -> str:
-    """The setting, if there is a rack."""
+    """The line of the setting ``rack``; empty without a rack."""
     return "" if rack is None else f"rack = {json.dumps(rack)}\n"
 
 
 def check_racks(racks: Sequence[str]) -> None:
-    """Raises ``InvalidRequest`` for a label that no broker takes."""
+    """Raise ``InvalidRequest`` for an empty or too long rack."""
     for rack in racks:
         if not 0 < len(rack) <= RACK_CHARACTERS_MAX:
             raise InvalidRequest(
@@ -184,7 +184,7 @@ def _settings(
 
 
 def _beyond_loopback(machine: Machine) -> tuple[str, str]:
-    """The settings of a broker that other machines can reach: its own, and those of its section ``http``."""
+    """The settings that let other machines reach a broker: top-level settings, and settings of ``http``."""
     if is_loopback(machine.host):
         return "", ""
     insecure = "insecure = true  # neither TLS nor users: for trusted networks\n"
@@ -192,7 +192,10 @@ def _beyond_loopback(machine: Machine) -> tuple[str, str]:
 
 
 def read_secret(path: Path) -> bytes:
-    """The cluster's secret. Raises ``InvalidRequest`` when it is missing, empty or readable by others."""
+    """Read the cluster's secret.
+
+    Raises ``InvalidRequest`` if the file is missing, too short, not hexadecimal, or readable by others.
+    """
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):  # reading a pipe would wait for its writer
@@ -209,7 +212,7 @@ def read_secret(path: Path) -> bytes:
         ) from None
     if len(secret) < 16:
         raise InvalidRequest(
-            f"{path} holds fewer than 16 bytes; make a new cluster secret", field="secret_file"
+            f"{path} has fewer than 16 bytes; create a new cluster secret", field="secret_file"
         )
     if mode & 0o077:
         raise InvalidRequest(f"{path} can be read by others; run: chmod 600 {path}", field="secret_file")
@@ -217,7 +220,7 @@ def read_secret(path: Path) -> bytes:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a new file, accessible to its owner only."""
+    """Write a new file that only its owner can read and write."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)

@@ -1,8 +1,9 @@
-"""Committed offsets of the groups that topics name (``retention.consumed.by``), of the partitions led here.
+"""Collects committed offsets of the groups that topics name in ``retention.consumed.by``.
 
-Decides: when groups are asked, and what holds a partition back: the named group that has consumed least, or
-that does not exist yet, or that could not be asked. Leaves to others: the offsets (``groups``), and which
-segments go (``raftlog.hosting.retention``).
+Covers the partitions that this broker leads. Decides: when groups are asked, and which group holds back the
+deletion of a partition's records: the named group with the lowest committed offset, where a group that does
+not exist or does not answer counts as offset 0. Leaves to others: the offsets (``groups``), and which
+segments are deleted (``raftlog.hosting.retention``).
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ Target = tuple[str, int]  # topic and partition
 
 
 def slowest_of(positions: Mapping[str, Offset | None]) -> Consumed:
-    """The group that has consumed least; None stands for a group of which no offset is known."""
+    """Return the position of the slowest group; a group without a known offset has offset 0."""
     slowest = min(positions, key=lambda group: positions[group] or NOTHING)
     return Consumed(positions[slowest] or NOTHING, slowest, tuple(positions))
 
 
 class ConsumedPositions:
-    """Keeps ``consumed`` up to date, which retention reads. All on the event loop's thread."""
+    """Keeps ``consumed`` up to date, which retention reads. Used on the event loop's thread only."""
 
     def __init__(
         self,
@@ -46,13 +47,15 @@ class ConsumedPositions:
         self._consumed = consumed
 
     async def run(self, interval_ms: int) -> None:
-        """Look now and then, until cancelled; more often than retention, which would be a look late."""
+        """Update ``consumed`` twice per interval of retention until cancelled, so that retention reads new
+        offsets.
+        """
         while True:
             await asyncio.sleep(interval_ms / 2_000)
             await self.look()
 
     async def look(self) -> None:
-        """Ask every named group once for all its partitions that are led here."""
+        """Ask each named group once for its offsets in all partitions that this broker leads."""
         named = dict(self._named())
         targets: dict[str, list[Target]] = {}
         for target, groups in named.items():
@@ -77,9 +80,9 @@ class ConsumedPositions:
                     yield target, groups
 
     async def _positions(self, group: str, targets: list[Target]) -> dict[Target, Offset]:
-        """The committed offsets of a group; none if it does not exist or cannot be asked.
+        """Return the committed offsets of a group; empty if the group does not exist or does not answer.
 
-        Offsets of open transactions do not count yet, and hold nothing else up.
+        Offsets of open transactions do not count until the transaction commits.
         """
         try:
             view = await self._offsets.view(group, timeout_ms=ASK_MS)

@@ -1,6 +1,6 @@
-"""The topics of the system itself, which any broker creates when they are first needed.
+"""Creates the internal topics: the first broker that needs one creates it.
 
-Decides: how they are created. Leaves to others: what their records mean (``groups``, ``transactions``,
+Decides: their configuration. Leaves to others: the meaning of their records (``groups``, ``transactions``,
 ``delayed``).
 """
 
@@ -32,7 +32,7 @@ class CreatedTopic:
         *,
         partitions: int,
     ) -> None:
-        """``purpose`` is for people; ``partitions`` counts if the topic does not exist yet."""
+        """``purpose`` appears in error messages; ``partitions`` counts if the topic does not exist yet."""
         self.name = name
         self._purpose = purpose
         self._controller = controller
@@ -41,17 +41,17 @@ class CreatedTopic:
 
     @property
     def partition_count(self) -> int | None:
-        """None until the topic exists."""
+        """Number of partitions; None until the topic exists."""
         topic = self._controller.image.topics.get(self.name)
         return None if topic is None else len(topic.partitions)
 
     async def confirmed_count(self, timeout_ms: int) -> int | None:
-        """The number of partitions by confirmed metadata; None if the topic does not exist."""
+        """Return the number of partitions, confirmed by the controller; None if the topic does not exist."""
         topic = await self._gateway.topics.topic(self.name, timeout_ms=timeout_ms)
         return None if topic is None else len(topic.partitions)
 
     async def create(self, timeout_ms: int) -> int:
-        """Several brokers may be the first at once."""
+        """Create the topic, or find that another broker has created it; return its number of partitions."""
         try:
             topic = await self._controller.create_topic(
                 self.name,
@@ -62,7 +62,7 @@ class CreatedTopic:
             )
         except InvalidRequest as refusal:
             raise NoLeader(
-                f"the topic {self.name} of {self._purpose} cannot be created yet: {refusal}",
+                f"the topic {self.name} of {self._purpose} cannot be created yet: {refusal}; retry",
                 retry_after_ms=1_000,
             ) from refusal
         except (TopicExists, CommitUnknown):
@@ -73,7 +73,7 @@ class CreatedTopic:
         return len(topic.partitions)
 
     def candidates(self, partition: int) -> tuple[NodeId | None, ...]:
-        """The leader as known here, then all replicas."""
+        """The brokers to ask about a partition: its leader as known here, then all its replicas."""
         topic = self._controller.image.topics.get(self.name)
         if topic is None:
             return ()

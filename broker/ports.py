@@ -1,6 +1,6 @@
-"""The ports through which HTTP uses a broker, and its limits.
+"""Ports through which HTTP handlers use a broker, and the limits of requests.
 
-Handlers translate and call one of these; they decide nothing. ``RequestPipeline`` takes a ``Services``;
+Handlers translate requests and call a port; they decide nothing. ``RequestPipeline`` takes a ``Services``;
 ``broker.serving`` fills it with the real parts, tests with fakes.
 """
 
@@ -73,10 +73,10 @@ class ControllerPort(Protocol):
         config: Mapping[str, SettingValue],
         timeout_ms: int,
     ) -> TopicInfo:
-        """Raises ``InvalidRequest``, ``TopicExists``, ``NoLeader`` or ``CommitUnknown``."""
+        """Create a topic. Raises ``InvalidRequest``, ``TopicExists``, ``NoLeader`` or ``CommitUnknown``."""
 
     async def delete_topic(self, name: str, *, expected_version: int | None, timeout_ms: int) -> int:
-        """The metadata version of the deletion."""
+        """Delete a topic; return the metadata version of the deletion."""
 
     async def alter_config(
         self,
@@ -86,12 +86,12 @@ class ControllerPort(Protocol):
         expected_version: int | None,
         timeout_ms: int,
     ) -> TopicInfo:
-        """``None`` resets a key to its default."""
+        """Change the configuration of a topic; ``None`` resets a key to its default."""
 
     async def add_partitions(
         self, name: str, count: int, *, expected: int | None, expected_version: int | None, timeout_ms: int
     ) -> TopicInfo:
-        """The topic with ``count`` more partitions than ``expected``."""
+        """Add ``count`` partitions to a topic that has ``expected`` partitions."""
 
     async def decommission_partitions(
         self,
@@ -104,44 +104,50 @@ class ControllerPort(Protocol):
         expected_version: int | None = None,
         timeout_ms: int,
     ) -> TopicInfo:
-        """The topic, of which these partitions take no more records, or take them again."""
+        """Stop or resume writes to partitions of a topic."""
 
     @property
     def members(self) -> Membership:
         """The members of the metadata group as this broker knows them."""
 
     async def admit_broker(self, request: AdmitBroker, timeout_ms: int) -> BrokerInfo:
-        """The broker that may join. Raises ``Conflict``, ``NoLeader`` or ``CommitUnknown``."""
+        """Admit a broker that may join. Raises ``Conflict``, ``NoLeader`` or ``CommitUnknown``."""
 
     async def change_broker(
         self, request: DrainBroker | DecommissionBroker | ForgetBroker, timeout_ms: int
     ) -> MetadataImage:
-        """The metadata from then on. Raises ``Conflict``, ``NoLeader`` or ``CommitUnknown``."""
+        """Change a broker's state; return the new metadata.
+
+        Raises ``Conflict``, ``NoLeader`` or ``CommitUnknown``.
+        """
 
     async def propose_plan(self, timeout_ms: int) -> PlanProposal:
-        """The moves that would balance the brokers. Raises ``Conflict`` or ``NoLeader``."""
+        """Propose the moves that would balance the brokers. Raises ``Conflict`` or ``NoLeader``."""
 
     async def change_plan(self, request: StartPlan | EndPlan, timeout_ms: int) -> MetadataImage:
-        """The metadata from then on. Raises ``PreconditionFailed``, ``Conflict`` and the like."""
+        """Start or end a plan; return the new metadata.
+
+        Raises ``PreconditionFailed``, ``Conflict``, ``NoLeader`` or ``CommitUnknown``.
+        """
 
     async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
-        """Numbers that were never allocated before."""
+        """Allocate ``count`` numbers that were never allocated before."""
 
     async def current_image(self, timeout_ms: int) -> MetadataImage:
-        """``image`` once it contains everything acknowledged before this call. Raises ``NoLeader``."""
+        """Return ``image`` once it contains all changes acknowledged before this call.
+
+        Raises ``NoLeader``.
+        """
 
     async def refused(self, timeout_ms: int) -> Refused:
-        """New replicas that live brokers do not open. Raises ``NoLeader``."""
+        """Return the new replicas that live brokers do not open. Raises ``NoLeader``."""
 
     async def wait_for_version(self, version: int, timeout_ms: int) -> None:
-        """Return once ``image`` is at least that new."""
+        """Return once the version of ``image`` is at least ``version``."""
 
 
 class GatewayPort(Protocol):
-    """The part of ``partitions.routing.gateway.Gateway`` that handlers call.
-
-    ``fetch`` may be cancelled at any time (its client disconnected); ``append`` is never cancelled.
-    """
+    """The part of ``partitions.routing.gateway.Gateway`` that handlers call."""
 
     async def append(
         self,
@@ -153,27 +159,30 @@ class GatewayPort(Protocol):
         transactional_id: str | None = None,
         client: str = "",
     ) -> AppendReceipt:
-        """Produce to one partition, all or nothing. Buffers that can be written to are given away."""
+        """Append batches to one partition, all or none.
+
+        The gateway keeps writable buffers: do not change them.
+        """
 
     async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
-        """Read committed batches; waits on request."""
+        """Read committed batches; waits if the request says so."""
 
     async def delete_before(self, target: TopicPartition, offset: Offset, *, timeout_ms: int) -> Offset:
-        """Delete the records below an offset; the log start then."""
+        """Delete the records below an offset; return the new log start."""
 
     async def set_archived(self, target: TopicPartition, archived: Archived, *, timeout_ms: int) -> Offset:
-        """Set up to which offset a partition is archived; the offset that counts then."""
+        """Set the offset up to which a partition is archived; return the offset that then counts."""
 
     async def offset_at(
         self, target: TopicPartition, position: Position, *, committed_only: bool = True
     ) -> tuple[Offset, int | None]:
-        """The offset of a position, and the timestamp of its record, if any."""
+        """Return the offset of a position, and the timestamp of its record; None if it has no record."""
 
     async def describe(self, topic: str, partitions: Collection[int] | None = None) -> list[PartitionStatus]:
-        """The status of some partitions of a topic, by default of all."""
+        """Return the status of some partitions of a topic, by default of all."""
 
     def leader_of(self, target: TopicPartition) -> NodeId | None:
-        """The leader as this broker knows it."""
+        """The leader of a partition as this broker knows it."""
 
 
 class AdminPort(Protocol):
@@ -182,35 +191,44 @@ class AdminPort(Protocol):
     async def transfer_leadership(
         self, target: TopicPartition, to: NodeId | None, timeout_ms: int, term: Term | None = None
     ) -> tuple[NodeId, Term]:
-        """The new leader and its term; with ``term`` that of any later term."""
+        """Transfer leadership; return the new leader and its term.
+
+        Does nothing if a leader of a term later than ``term`` leads already.
+        """
 
     async def change_replicas(self, wish: MoveReplicas, timeout_ms: int) -> PartitionInfo:
-        """Set the target of a partition."""
+        """Set the target replicas of a partition."""
 
     async def until_settled(self, target: TopicPartition, wait_ms: int) -> bool:
-        """Wait, at most this time; true if the move of the partition is complete."""
+        """Wait at most ``wait_ms``; return True if the move of the partition is complete."""
 
     async def recover_unsafely(
         self, target: TopicPartition, confirm: str | None, timeout_ms: int
     ) -> PartitionInfo:
-        """Recover without a majority; ``Conflict`` reports the consequences and the confirmation."""
+        """Recover a partition without a majority.
+
+        Without the right ``confirm``, raises ``Conflict``, which reports the consequences and the
+        confirmation.
+        """
 
     async def until_led(self, target: TopicPartition, wait_ms: int) -> bool:
-        """Wait, at most this time; true if the partition has a leader."""
+        """Wait at most ``wait_ms``; return True if the partition has a leader."""
 
 
 class ArchivePort(Protocol):
-    """The part of ``broker.archived_reads.ArchivedGateway`` that is not of a gateway."""
+    """The part of ``broker.archived_reads.ArchivedGateway`` that ``GatewayPort`` does not have."""
 
     async def archived_from(self, target: TopicPartition) -> Offset | None:
-        """The first offset from which the archive reaches the log; None if the log begins at 0."""
+        """Return the first offset from which the archive is complete up to the log; None if the log begins at
+        0.
+        """
 
     async def stop(self) -> None:
-        """Wait for running reads, though not for long."""
+        """Wait for running reads, but only for a short time."""
 
 
 class NoArchive:
-    """Without the setting ``archive.location``."""
+    """Stands for the archive of a broker without the setting ``archive.location``."""
 
     async def archived_from(self, target: TopicPartition) -> Offset | None:
         """Return None: there is no archive."""
@@ -230,12 +248,12 @@ def _nothing_to_check() -> Mapping[str, bool]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthProbes:
-    """The conditions of the health paths. All of one must be met for a 200."""
+    """The conditions of the health paths. A path answers 200 if all its conditions are met."""
 
     live: Checks = _nothing_to_check  # restart the process when this fails
     ready: Checks = _nothing_to_check  # send no requests while this fails
     startup: Checks = _nothing_to_check  # wait while this fails
-    state: Callable[[], BrokerState | None] = lambda: None  # what the broker says of itself
+    state: Callable[[], BrokerState | None] = lambda: None  # the broker's report of its own state
 
 
 _SETTINGS: Final = LimitSettings()
@@ -244,41 +262,44 @@ _TRANSACTIONS: Final = TransactionSettings()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds that are checked before memory is allocated, with the defaults of the settings of equal name."""
+    """Bounds that are checked before memory is allocated.
 
-    body_bytes_max: int = _SETTINGS.body_bytes_max  # one request, after decompression
-    request_bytes_in_flight_max: int = _SETTINGS.request_bytes_in_flight_max  # all requests being handled
-    request_bytes_in_flight_client_max: int = 192 << 20  # those of one client address
-    # responses that clients have not read yet
+    Defaults are those of the settings of equal name.
+    """
+
+    body_bytes_max: int = _SETTINGS.body_bytes_max  # of one request, after decompression
+    request_bytes_in_flight_max: int = _SETTINGS.request_bytes_in_flight_max  # of all requests being handled
+    request_bytes_in_flight_client_max: int = 192 << 20  # of the requests of one client address
+    # of responses that clients have not read yet
     response_bytes_in_flight_max: int = _SETTINGS.response_bytes_in_flight_max
     parked_max: int = 20_000  # long polls and event streams
     parked_client_max: int = 10_000
     records_per_request_max: int = RECORDS_MAX
     fetch_bytes_default: int = 1 << 20
     fetch_bytes_max: int = _SETTINGS.fetch_bytes_max  # of binary batches
-    fetch_json_bytes_max: int = 8 << 20  # converting them to JSON blocks the loop
-    wait_ms_max: int = _SETTINGS.wait_ms_max  # below the idle time-outs of usual load balancers
+    fetch_json_bytes_max: int = 8 << 20  # of JSON responses: their conversion blocks the loop
+    wait_ms_max: int = _SETTINGS.wait_ms_max  # below the idle timeouts of common load balancers
     produce_timeout_ms_default: int = 30_000
     produce_timeout_ms_max: int = 300_000
-    control_timeout_ms: int = 10_000  # topics, configuration, producer ids
-    # the longest wait of a prepared transaction, which holds back readers
+    control_timeout_ms: int = 10_000  # for topics, configuration, producer ids
+    # longest wait for the end of a prepared transaction, which holds back readers
     prepared_ms_max: int = _TRANSACTIONS.prepared_ms_max
-    body_timeout_s: float = 60.0  # a body must have arrived
-    body_grace_s: float = 5.0  # after this time, the minimum rate
-    body_rate_min: int = 16 << 10  # of received bytes per second
-    write_timeout_s: float = 60.0  # for the reader to read one event
-    heartbeat_ms: int = 15_000  # of event streams
+    body_timeout_s: float = 60.0  # within which a body must have arrived
+    body_grace_s: float = 5.0  # after which ``body_rate_min`` applies
+    body_rate_min: int = 16 << 10  # received bytes per second
+    write_timeout_s: float = 60.0  # within which a client must read one event
+    heartbeat_ms: int = 15_000  # interval of heartbeats in event streams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """All services of the handlers."""
+    """The services that the handlers use."""
 
     broker_id: NodeId
     controller: ControllerPort
     topics: ConfirmedTopics
     gateway: GatewayPort
-    log: GatewayPort  # without the archive: what queues read
+    log: GatewayPort  # reads without the archive, for queues
     admin: AdminPort
     groups: GroupService
     group_offsets: GroupOffsets
@@ -288,22 +309,22 @@ class Services:
     clock: Clock
     producer_ids: ProducerIdCipher
     join_tokens: JoinTokens
-    rng: random.Random  # for choices of partitions, and for ids that are rights: a broker takes the kernel's
+    rng: random.Random  # for choices of partitions, and for ids that grant access: a broker uses the kernel's
     version: str
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     health: HealthProbes = field(default_factory=HealthProbes)
     limits: Limits = field(default_factory=Limits)
-    own_names: frozenset[str] = frozenset()  # accepted in ``Host``, besides those of all brokers
+    own_names: frozenset[str] = frozenset()  # accepted in ``Host``, besides the names of all brokers
     allowed_hosts: frozenset[str] = frozenset()  # names, or name:port; * for all
-    allowed_origins: frozenset[str] = frozenset()  # of web pages that may write and read; * for all
+    allowed_origins: frozenset[str] = frozenset()  # of web pages that may read and write; * for all
     archive: ArchivePort = field(default_factory=NoArchive)
 
     def config_of(self, topic: TopicInfo) -> dict[str, int | str]:
-        """The effective configuration of a topic, defaults included."""
+        """Return the effective configuration of a topic, including defaults."""
         return complete(topic.config, topic.replication_factor)
 
     def settings_of(self, topic: TopicInfo) -> dict[str, SettingValue]:
-        """The effective configuration of a topic, with the types of JSON."""
+        """Return the effective configuration of a topic, with JSON types."""
         return as_json(self.config_of(topic))
 
     def batch_bytes_max(self, topic: TopicInfo) -> int:
@@ -311,6 +332,6 @@ class Services:
         return int(topic.config.get("max.message.bytes", DEFAULTS["max.message.bytes"]))
 
     def http_address(self, broker: NodeId | None) -> str | None:
-        """``host:port`` of a broker's HTTP listener."""
+        """Return ``host:port`` of a broker's HTTP listener; None if the broker is unknown."""
         info = None if broker is None else self.controller.image.brokers.get(broker)
         return None if info is None else info.http_url.partition("//")[2].rstrip("/")

@@ -1,9 +1,10 @@
-"""Records of a log that were read beside others, and are kept until a move needs them.
+"""Keeps records that were read with others until a move needs them.
 
-A batch of ``__delayed`` has messages for many targets, and each move takes some of them. Without this, each
-move reads and decodes the whole batch.
+A batch of ``__delayed`` has messages for many targets, and each move takes some of them. Without this cache,
+each move would read and decode the whole batch.
 
-Decides: what is kept, within a limit, the newest batches first. Leaves to others: reading and decoding.
+Decides: which records are kept, within a limit; the oldest batches leave first. Leaves to others: reading and
+decoding.
 """
 
 from __future__ import annotations
@@ -15,32 +16,32 @@ from typing import Final
 from raftlog.records.reader import RECORD_MEMORY_BYTES, StoredRecord
 
 READ_AHEAD_BYTES: Final = 8 << 20  # of one broker
-SHARE: Final = 4  # a batch that would take more than one part in so many is not kept
+SHARE: Final = 4  # a batch that needs more than this fraction (1/SHARE) of the limit is not kept
 
 
 class ReadAhead:
-    """Shared by all coordinators of a broker. Each record is taken once."""
+    """Cache of records, shared by all coordinators of a broker. Each record is taken once."""
 
     def __init__(self, bytes_max: int = READ_AHEAD_BYTES) -> None:
         self._bytes_max = bytes_max
         self._records: dict[int, dict[int, StoredRecord]] = {}  # by partition and offset
-        self._epochs = 0  # that have begun
-        self._epoch_of: dict[int, int] = {}  # of the partitions that this broker leads
+        self._epochs = 0  # number of epochs that have begun
+        self._epoch_of: dict[int, int] = {}  # epoch of each partition that this broker leads
         self._batches: deque[tuple[int, list[int], int]] = deque()  # partition, offsets, bytes
         self._bytes = 0
 
     def takes(self, record_count: int, size_bytes: int) -> bool:
-        """Whether a batch of this size is kept."""
+        """Return whether a batch of this size is kept."""
         return SHARE * (size_bytes + RECORD_MEMORY_BYTES * record_count) <= self._bytes_max
 
     def epoch_of(self, partition: int) -> int | None:
-        """The epoch in which a read begins; None if this broker does not lead the partition."""
+        """Return the epoch in which a read begins; None if this broker does not lead the partition."""
         return self._epoch_of.get(partition)
 
     def keep(self, partition: int, epoch: int | None, records: Iterable[StoredRecord]) -> None:
-        """Keep records of one batch, unless another epoch has begun since its read.
+        """Keep records of one batch, unless another epoch has begun since they were read.
 
-        The oldest batches leave when there are too many.
+        When there are too many bytes, the oldest batches are removed.
         """
         if epoch is None or self._epoch_of.get(partition) != epoch:
             return
@@ -59,11 +60,11 @@ class ReadAhead:
                 of_oldest.pop(offset, None)
 
     def take(self, partition: int, offset: int) -> StoredRecord | None:
-        """One record, if it is here; not any more then."""
+        """Remove and return one record; None if it is not kept."""
         return self._records.get(partition, {}).pop(offset, None)
 
     def begin(self, partition: int, *, is_led: bool) -> None:
-        """Forget what is kept: another epoch of its leader begins, whose log may have other records.
+        """Forget the records of a partition: a new epoch of its leader begins, whose log may differ.
 
         Records of partitions that this broker does not lead are not kept.
         """

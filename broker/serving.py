@@ -1,4 +1,4 @@
-"""Gives the HTTP side the parts of a broker, its health, and the limits of its settings."""
+"""Gives the HTTP side the parts of a broker, its health, and the limits from its settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from raftlog.wire.bodies import BrokerState
 
 
 def services_of(broker: Broker, rng: random.Random, archive: Archive | None = None) -> Services:
-    """The parts of a broker as handlers use them, with an archive that has records below log starts."""
+    """Return the parts of a broker that handlers use, with the archive of records below log starts."""
     registry = CollectorRegistry()
     past = None if archive is None else _with_archive(broker, archive, registry)
     broker.groups.topics.archive = kept = past or NoArchive()
@@ -106,5 +106,5 @@ def _with_archive(broker: Broker, archive: Archive, registry: CollectorRegistry)
 
 @cache
 def _version() -> str:
-    """Read from a file, once per process."""
+    """Return the installed version, which is read from a file once per process."""
     return version("raftlog")

@@ -1,4 +1,4 @@
-"""Names of settings, in the file and in the environment, and suggestions for misspelt ones."""
+"""Names settings in the file and in the environment, and suggests names for misspelt settings."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from raftlog.errors import InvalidRequest
 NESTED = "__"
 PREFIX = f"RAFTLOG_BROKER{NESTED}"
 OF_RAFTLOG = "RAFTLOG_"
-# not settings of a broker, but often set in its environment
+# no settings of a broker, but often set in its environment
 OF_CLIENTS = frozenset(("RAFTLOG_URL", "RAFTLOG_RACK", "RAFTLOG_CONTEXT"))
 
 
 def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """All settings with dots between their parts, such as ``http.port``, and their groups."""
+    """Yield the names of all settings and groups of settings, with dots between parts: ``http.port``."""
     for name, field in model.model_fields.items():
         yield prefix + name
         for inner in (field.annotation, *getattr(field.annotation, "__args__", ())):
@@ -31,7 +31,7 @@ def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 def refuse_unknown_variables(variables: Iterable[str], model: type[BaseModel]) -> None:
     """Raise ``InvalidRequest`` for an environment variable that looks like a setting but is none.
 
-    Every variable that begins with ``RAFTLOG_`` does, except those of clients.
+    Every variable that begins with ``RAFTLOG_`` looks like a setting, except those of clients.
     """
     known = set(setting_names(model))
     for variable in variables:
@@ -45,7 +45,7 @@ def refuse_unknown_variables(variables: Iterable[str], model: type[BaseModel]) -
 
 
 def described(error: ErrorDetails, model: type[BaseModel], environment: Mapping[str, str]) -> str:
-    """The error of a setting, with its name as given."""
+    """Describe the error of a setting, with the setting's name as the user gave it."""
     setting = ".".join(str(part) for part in error["loc"])
     given = _variable(setting)
     where = given if given in map(str.upper, environment) else setting or "settings"
@@ -67,7 +67,7 @@ def _meant(setting: str, known: Iterable[str]) -> list[str]:
     """The setting itself, settings with an equal ending, or the most similar setting."""
     names = sorted(known)
     for given in (_numberless(setting), _numberless(setting.removeprefix("broker_"))):
-        if given in names:  # only the beginning of the variable is wrong
+        if given in names:  # only the prefix of the variable is wrong
             return [given]
     last = setting.rpartition(".")[2]
     same = [name for name in names if name.rpartition(".")[2] == last and "<id>" not in name]

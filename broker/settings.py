@@ -1,8 +1,8 @@
-"""A broker's settings: one TOML file, overridden by environment variables, validated before anything starts.
+"""Reads a broker's settings: one TOML file, overridden by environment variables, validated before the start.
 
 Decides: names, defaults, units and bounds of every setting. Environment variables are named
-``RAFTLOG_BROKER__`` plus the setting, with two underscores before a nested one:
-``RAFTLOG_BROKER__HTTP__PORT``. Unknown settings are refused, so that misspelt ones are not ignored.
+``RAFTLOG_BROKER__`` plus the setting, with two underscores before a nested setting:
+``RAFTLOG_BROKER__HTTP__PORT``. Unknown settings are refused, so that misspelt settings are not ignored.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class HttpSettings(Listener):
     """The address for HTTP clients, and the host names that they may use."""
 
     advertised_url: str | None = None  # the URL for clients; default: http://<host>:<port>
-    allowed_hosts: tuple[str, ...] = ()  # besides its own; names, or name:port; "*" for all
+    allowed_hosts: tuple[str, ...] = ()  # besides the broker's own names; names, or name:port; "*" for all
 
     @field_validator("advertised_url")
     @classmethod
@@ -84,11 +84,11 @@ class HttpSettings(Listener):
 
 
 class CorsSettings(BaseModel):
-    """Web pages of other origins."""
+    """Access of web pages with other origins."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    allowed_origins: tuple[str, ...] = ()  # may read responses and write; "*" for all
+    allowed_origins: tuple[str, ...] = ()  # origins that may read responses and write; "*" for all
 
     @field_validator("allowed_origins")
     @classmethod
@@ -100,7 +100,7 @@ class CorsSettings(BaseModel):
 
 
 class Peer(BaseModel):
-    """The address of a broker for its peers. A ``pinned`` one is dialled whatever the metadata says."""
+    """The address of a broker for its peers. With ``pinned``, brokers ignore the address in the metadata."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -119,17 +119,17 @@ class Peer(BaseModel):
 
 
 MESSAGE_BYTES_MAX: Final = 30 << 20  # requests and answers pass between brokers in frames of 32 MiB
-QUEUE_BYTES_MIN: Final = 33 << 20  # it has room for a frame
+QUEUE_BYTES_MIN: Final = 33 << 20  # room for one frame
 
 
 class Limits(BaseModel):
-    """Bounds that are checked before memory is allocated. Bytes, milliseconds and counts."""
+    """Bounds that are checked before memory is allocated: bytes, milliseconds and counts."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     body_bytes_max: Annotated[int, Field(ge=1024, le=MESSAGE_BYTES_MAX)] = 16 << 20
     request_bytes_in_flight_max: Annotated[int, Field(ge=1 << 20)] = 256 << 20
-    # not read by their clients yet
+    # of responses that clients have not read yet
     response_bytes_in_flight_max: Annotated[int, Field(ge=1 << 20)] = 256 << 20
     uncommitted_bytes_max: Annotated[int, Field(ge=1 << 20)] = 256 << 20  # in logs led here, uncommitted
     fetch_bytes_max: Annotated[int, Field(ge=1024, le=MESSAGE_BYTES_MAX)] = 16 << 20
@@ -139,7 +139,7 @@ class Limits(BaseModel):
     broker_replicas_max: Annotated[int, Field(ge=1)] = 4_000  # placed on one broker
     cluster_partitions_max: Annotated[int, Field(ge=1)] = 20_000  # whose metadata every broker keeps
     partition_metrics_max: Annotated[int, Field(ge=0)] = 1000  # replicas listed individually by /metrics
-    group_metrics_max: Annotated[int, Field(ge=0)] = 1000  # groups, and offsets of groups, that it lists
+    group_metrics_max: Annotated[int, Field(ge=0)] = 1000  # groups, and offsets, listed by it
     connections_max: Annotated[int, Field(ge=1)] | None = None  # of HTTP clients; None for the default
     connections_client_max: Annotated[int, Field(ge=1)] | None = None  # of one address; None for a quarter
     # entries on this broker, about 400 bytes each; a quarter for one client
@@ -154,7 +154,7 @@ class Limits(BaseModel):
 
 
 class Timing(BaseModel):
-    """Times of the Raft groups; every broker of a cluster should use the same."""
+    """Times of the Raft groups; all brokers of a cluster should have equal values."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -163,17 +163,17 @@ class Timing(BaseModel):
     election_ticks: Annotated[int, Field(ge=3, le=500)] = ELECTION_TICKS
     quiesce_ticks: Annotated[int, Field(ge=1)] = QUIESCE_TICKS
     broker_timeout_ms: Annotated[int, Field(ge=500)] = 3000
-    # after this silence the replicas of a broker are restored on others
+    # silence after which the replicas of a broker are restored on others
     restore_after_ms: Annotated[int, Field(ge=1000, le=RESTORE_AFTER_MS_MAX)] = 300_000
-    # replicas and leaders are balanced when the brokers have been the same for so long
+    # replicas and leaders are balanced when no broker has joined or left for this time
     balance_after_ms: Annotated[int, Field(ge=100, le=RESTORE_AFTER_MS_MAX)] = 120_000
     retention_check_interval_ms: Annotated[int, Field(ge=100)] = 60_000
-    # a clock with a larger difference deletes nothing by age
+    # a broker whose clock differs by more deletes nothing by age
     clock_jump_ms_max: Annotated[int, Field(ge=1000)] = 600_000
-    # after this time a jump of a majority is accepted
+    # after this time, a clock jump of a majority of brokers is accepted
     clock_pause_ms: Annotated[int, Field(ge=1000)] = 3_600_000
     trash_delay_ms: Annotated[int, Field(ge=0)] = 3_600_000
-    # brokers tell each other so often how old their disks are
+    # interval at which brokers exchange the ages of their disks
     disk_age_interval_ms: Annotated[int, Field(ge=100)] = AGES_MS
 
     @model_validator(mode="after")
@@ -194,7 +194,7 @@ class Timing(BaseModel):
 
 
 class Groups(BaseModel):
-    """Consumer groups. The number of partitions counts when ``__offsets`` is created."""
+    """Settings of consumer groups. ``partitions`` counts when ``__offsets`` is created."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -207,7 +207,7 @@ class Groups(BaseModel):
 
 
 class QueueSettings(BaseModel):
-    """Queues, whose jobs are in the partitions of ``__offsets``."""
+    """Settings of queues, whose jobs are in the partitions of ``__offsets``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -219,16 +219,18 @@ class QueueSettings(BaseModel):
     )
 
 
-KEYS_BYTES_MAX: Final = 896 << 20  # ten keyed requests of one address per second, all day long
+KEYS_BYTES_MAX: Final = 896 << 20  # ten keyed requests of one address per second, all day
 
 
 class TransactionSettings(BaseModel):
-    """Transactions. The number of partitions counts when ``__transactions`` is created."""
+    """Settings of transactions. ``partitions`` counts when ``__transactions`` is created."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     partitions: Annotated[int, Field(ge=1, le=1000)] = 16
-    prepared_ms_max: Annotated[int, Field(ge=3_600_000, le=86_400_000)] = 3_600_000  # readers wait so long
+    prepared_ms_max: Annotated[int, Field(ge=3_600_000, le=86_400_000)] = (
+        3_600_000  # readers wait so long at most
+    )
     # of ids and sinks, in the partitions of ``__transactions`` together; a quarter for one client
     state_bytes_max: Annotated[int, Field(ge=LEAST)] = Field(
         default_factory=partial(part_of_memory, 512 << 20, 16)
@@ -242,18 +244,18 @@ class TransactionSettings(BaseModel):
 
 
 class DelaySettings(BaseModel):
-    """Delayed messages. The number of partitions counts when ``__delayed`` is created."""
+    """Settings of delayed messages. ``partitions`` counts when ``__delayed`` is created."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     partitions: Annotated[int, Field(ge=1, le=1000)] = 16
     pending_max: Annotated[int, Field(ge=1, le=1_000_000)] = 65_536  # of one partition of ``__delayed``
-    # of these and failed ones on disk, in the partitions of ``__delayed`` together; a quarter for one topic
+    # of pending and failed messages on disk, in all partitions of ``__delayed``; a quarter for one topic
     pending_bytes_max: Annotated[int, Field(ge=256 << 20)] = 16 << 30
 
 
 class ArchiveSettings(BaseModel):
-    """The archive that has records below log starts. Every broker should have the same."""
+    """Settings of the archive with records below log starts. All brokers should have equal values."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -276,12 +278,12 @@ class BrokerSettings(BaseSettings):
     http: HttpSettings = HttpSettings()
     cors: CorsSettings = CorsSettings()
     rpc: Listener = Listener()
-    # the brokers that the cluster begins with; for one that has joined it those of that time, and itself
+    # the first brokers of the cluster; a broker that has joined lists those of that time, and itself
     peers: dict[int, Peer] = Field(default_factory=dict)
-    # this broker says that it understands no higher level, so that the release before can come back
+    # highest feature level that this broker announces; a lower value keeps a downgrade possible
     feature_level_max: Annotated[int, Field(ge=FIRST, le=NEWEST)] = NEWEST
-    joined: bool = False  # this broker was let into a cluster, and never begins one
-    # where this broker stands, such as a data centre: replicas are spread over racks, readers choose by it
+    joined: bool = False  # a cluster has admitted this broker, so it never begins a new cluster
+    # location of this broker, such as a data centre: replicas are spread over racks, readers choose by rack
     rack: Annotated[str, Field(min_length=1, max_length=RACK_CHARACTERS_MAX)] | None = None
     insecure: bool = False  # listen beyond loopback without TLS and authentication
     log_level: str = "info"
@@ -310,8 +312,8 @@ class BrokerSettings(BaseSettings):
         for name, listener in (("http", self.http), ("rpc", self.rpc)):
             if not self.insecure and not is_loopback(listener.host):
                 raise ValueError(
-                    f"{name}.host {listener.host!r} is reachable from outside and this release has neither "
-                    "TLS nor authentication for clients; use 127.0.0.1, or set insecure = true "
+                    f"{name}.host {listener.host!r} is reachable from other machines, and this release has "
+                    "neither TLS nor authentication for clients; use 127.0.0.1, or set insecure = true "
                     "in a network you trust"
                 )
         if self.http.advertised_url is None and is_unspecified(self.http.host):
@@ -324,7 +326,7 @@ class BrokerSettings(BaseSettings):
 
     @property
     def http_url(self) -> str:
-        """The URL for clients."""
+        """The URL that clients use."""
         return self.http.advertised_url or self.http.url
 
     @classmethod
@@ -336,14 +338,14 @@ class BrokerSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Environment first, then the file."""
+        """Environment variables first, then the file."""
         return env_settings, init_settings
 
 
 def load_settings(path: Path) -> BrokerSettings:
-    """Read a broker's TOML file. Relative paths in it are relative to it.
+    """Read a broker's TOML file. Relative paths in the file are relative to its directory.
 
-    Raises ``InvalidRequest`` that names the file, the setting and what is wrong with it.
+    Raises ``InvalidRequest``, which names the file, the setting and the error.
     """
     if not path.is_file():
         raise InvalidRequest(

@@ -1,6 +1,7 @@
-"""Whether all transactions have ended, at the coordinators and in every partition, when no client writes.
+"""Checks that all transactions have ended, at the coordinators and in all partitions, without writing
+clients.
 
-Uses plain HTTP requests, and waits for nothing but the answers.
+Uses plain HTTP requests, and waits for their responses only.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ Found = TypeVar("Found", bound=Sized)
 
 
 def open_transactions(url: str, prefix: str = "") -> list[str]:
-    """The transactions that are not complete, of transactional ids that begin so. Raises ``OSError``."""
+    """List incomplete transactions whose transactional ids begin with ``prefix``. Raises ``OSError``."""
     body, _ = http_get(f"{url}{transactions.LIST.path}?state=open", TIMEOUT_S)
     found = decoder_of(TransactionList).decode(body).items
     return [one.id for one in found if one.transactional_id.startswith(prefix)]
 
 
 def final_look(url: str, topic: str, partition: int) -> Look:
-    """The end of a partition and the end of its committed records, in one response. Raises ``OSError``."""
+    """Read the end of a partition and of its committed records, in one response. Raises ``OSError``."""
     invoked_s = time.monotonic()
     path = f"{url}{records.FETCH.at(topic=topic, partition=partition)}?offset=0&limit=1"
     _, found = http_get(path, TIMEOUT_S)
@@ -44,18 +45,21 @@ def final_look(url: str, topic: str, partition: int) -> Look:
 
 
 def held_back(url: str, topic: str, partitions: int) -> list[Look]:
-    """Looks at the partitions whose readers do not reach the end. Raises ``OSError``."""
+    """Return looks at the partitions whose readers do not reach the end. Raises ``OSError``."""
     looks = [final_look(url, topic, partition) for partition in range(partitions)]
     return [look for look in looks if look.last_stable != look.high_watermark]
 
 
 def until_none(find: Callable[[], Found], within_s: float) -> Found:
-    """Repeat ``find`` until the result is empty or the time is over; the last result. Raises ``OSError``."""
+    """Repeat ``find`` until its result is empty or the time has passed; return the last result.
+
+    Raises ``OSError`` if the last attempt got no answer.
+    """
     deadline = time.monotonic() + within_s
     while True:
         try:
             found = find()
-        except OSError:  # no broker can answer at the moment
+        except OSError:  # no broker can respond at the moment
             if time.monotonic() > deadline:
                 raise
         else:

@@ -1,7 +1,7 @@
-"""The processes of brokers: programs, and the signals of those that are forks.
+"""Defines the interface of broker processes, and the signals of those that are forks.
 
-Clusters start and end each broker through this interface. How forks begin and are waited for is decided by
-``chaos.fork_server`` and ``chaos.kit.forked_broker``.
+Clusters start and end each broker through this interface. ``chaos.fork_server`` and
+``chaos.kit.forked_broker`` decide how forks start and how their ends are awaited.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ class BrokerProcess(Protocol):
     pid: int
 
     def poll(self) -> int | None:
-        """The exit status, negative for a signal; None while it runs."""
+        """Return the exit status, negative for a signal; None while the process runs."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit status. Raises ``subprocess.TimeoutExpired``."""
+        """Wait for the end and return the exit status. Raises ``subprocess.TimeoutExpired``."""
 
     def send_signal(self, sig: int) -> None:
         """Send a signal, unless the process has ended."""
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """Send SIGTERM."""
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
 
 
 class ForkedProcess(ABC):
-    """The signals of a fork, which are sent only while ``poll`` has not reaped it."""
+    """Sends signals to a fork, but only while ``poll`` has not reaped it."""
 
     pid: int
 
     @abstractmethod
     def poll(self) -> int | None:
-        """The exit status of the fork, None while it runs; see ``BrokerProcess``."""
+        """Return the exit status of the fork, None while it runs; see ``BrokerProcess``."""
 
     def send_signal(self, sig: int) -> None:
         """Send a signal, unless the fork has ended; see ``BrokerProcess``."""
@@ -60,14 +60,15 @@ class ForkedProcess(ABC):
 
 
 StartProcess = Callable[[Sequence[str], Mapping[str, str], Path], BrokerProcess]
-"""Starts a command with this whole environment, and appends its output to the file."""
+"""Starts a command with exactly this environment, and appends its output to the file."""
 
 
 def as_program(command: Sequence[str], environment: Mapping[str, str], log: Path) -> BrokerProcess:
     """Start a command with ``subprocess.Popen``; see ``StartProcess``.
 
-    The process leads a process group, so Ctrl-C is for the tests only, and stays in their session: Linux
-    gives each session an equal share of the CPU, and ten busy brokers in their own would starve the tests.
+    The process leads a process group, so that Ctrl-C reaches only the tests. It stays in the session of the
+    tests: Linux gives each session an equal share of the CPU, and ten busy brokers in their own sessions
+    would starve the tests.
     """
     with log.open("ab") as output:
         return subprocess.Popen(command, stdout=output, stderr=output, env=environment, process_group=0)

@@ -1,7 +1,7 @@
-"""A real cluster under control: broker processes that are started, killed, paused and queried.
+"""Controls a real cluster: its broker processes are started, killed, paused and queried.
 
-Decides: how processes are started and stopped, and when a broker counts as ready. Every process that is
-started here is ended here, by its pid.
+Decides: how processes are started and stopped, and when a broker counts as ready. This module ends all
+processes that it started, by their pids.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from chaos.ports import free_ports, release
 from chaos.stacks import COMMAND, ask
 from raftlog.testing.waits import LIMIT_S, describe_on_expiry
 
-LOG_TAIL: Final = 3_000  # characters of a broker's log in an error
-STACKS_MAX: Final = 30_000  # characters of a broker's stacks in an error
-SHOW_S: Final = 2.0  # a broker that has not printed its stacks in this time is shown without them
-END_S: Final = 12.0  # a broker that still runs so long after SIGTERM is killed; that alone is no failure
+LOG_TAIL: Final = 3_000  # characters of a broker's log that an error shows
+STACKS_MAX: Final = 30_000  # characters of a broker's stacks that an error shows
+SHOW_S: Final = 2.0  # longest wait for a broker to print its stacks
+END_S: Final = 12.0  # time after SIGTERM, after which a broker is killed; that alone is no failure
 
 
 class Cluster(ClusterView):
@@ -38,9 +38,9 @@ class Cluster(ClusterView):
         with Cluster(directory, brokers=3) as cluster:
             cluster.kill(cluster.leader("orders", 0))
 
-    ``commands``: for each broker, a command that runs the command line after it under the same process id.
-    ``start_process`` starts the brokers of all clusters of this process, and ``variables`` are in their
-    environment, before those of a cluster.
+    ``commands``: for each broker, a program that runs the command line that follows, under the same process
+    id. ``start_process`` starts the brokers of all clusters of this process; ``variables`` are added to their
+    environment, before the variables of a cluster.
     """
 
     start_process: ClassVar[StartProcess] = staticmethod(as_program)
@@ -61,7 +61,7 @@ class Cluster(ClusterView):
         self._environment = {**os.environ, **self.variables, **(environment or {})}
         self._own_environments: dict[int, dict[str, str]] = {}
         self._processes: dict[int, BrokerProcess] = {}
-        self._killed: set[int] = set()  # pids that were ended here
+        self._killed: set[int] = set()  # pids that this cluster ended
         if not existing_brokers(directory):
             first = free_ports(brokers)
             weakref.finalize(self, release, first, brokers)
@@ -95,7 +95,7 @@ class Cluster(ClusterView):
         return path.read_text(errors="replace") if path.exists() else ""
 
     def add_environment(self, broker: int, environment: Mapping[str, str]) -> None:
-        """From its next start on, the process of this broker has these variables, too."""
+        """Add variables to the environment of this broker's process, from its next start on."""
         self._own_environments.setdefault(broker, {}).update(environment)
 
     def start(self, *brokers: int, wait_s: float = LIMIT_S) -> None:
@@ -106,7 +106,7 @@ class Cluster(ClusterView):
         self.wait_ready(*chosen, wait_s=wait_s)
 
     def add(self, config: Path) -> int:
-        """A broker that has joined the cluster, with its settings in this directory; its id."""
+        """Add a broker that has joined the cluster, with its settings in this directory; return its id."""
         from broker.settings import load_settings
 
         settings = load_settings(config)
@@ -119,7 +119,9 @@ class Cluster(ClusterView):
         self._processes[broker] = self._new_process(broker, {**own, **(environment or {})})
 
     def start_copy(self, broker: int, data: Path) -> tuple[BrokerProcess, Path]:
-        """A second process of a broker, on a copy of its data and on ports of its own, and its log."""
+        """Start a second process of a broker, on a copy of its data with other ports; return process
+        and log.
+        """
         port = free_ports(1)
         weakref.finalize(self, release, port, 1)
         own = {
@@ -150,14 +152,14 @@ class Cluster(ClusterView):
                 time.sleep(POLL_S)
 
     def kill(self, broker: int) -> None:
-        """``kill -9``; returns when the process is gone."""
+        """Send ``kill -9``; return when the process has ended."""
         process = self._processes[broker]
         self._killed.add(process.pid)
         process.kill()
         process.wait()
 
     def ended(self, broker: int) -> tuple[int, str]:
-        """Wait for an expected exit; returns its status and output, which then is not checked for errors."""
+        """Wait for an expected exit; return its status and output, which is then not checked for errors."""
         process = self._processes[broker]
         status = self._wait_stopped(broker)
         self._killed.add(process.pid)
@@ -166,27 +168,30 @@ class Cluster(ClusterView):
         return status, text
 
     def stop(self, broker: int) -> int:
-        """SIGTERM; return the exit status. Raises ``ClusterFailed`` when it does not end in time."""
+        """Send SIGTERM; return the exit status.
+
+        Raises ``ClusterFailed`` if the process does not end in time.
+        """
         self._processes[broker].terminate()
         return self._wait_stopped(broker)
 
     def stop_all(self) -> list[int]:
-        """SIGTERM to all running brokers at once; returns their exit statuses. Raises ``ClusterFailed``."""
+        """Send SIGTERM to all running brokers; return their exit statuses. Raises ``ClusterFailed``."""
         stopping = self.running
         for broker in stopping:
             self._processes[broker].terminate()
         return [self._wait_stopped(broker) for broker in stopping]
 
     def pause(self, broker: int) -> None:
-        """SIGSTOP."""
+        """Send SIGSTOP."""
         self._processes[broker].send_signal(signal.SIGSTOP)
 
     def resume(self, broker: int) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         self._processes[broker].send_signal(signal.SIGCONT)
 
     def broken(self) -> list[str]:
-        """Unexpected exits and tracebacks of brokers."""
+        """Return unexpected exits and tracebacks of brokers."""
         found = []
         for broker, process in sorted(self._processes.items()):
             status = process.poll()
@@ -199,7 +204,7 @@ class Cluster(ClusterView):
         return found and [*found, *(self.log_text(broker)[-LOG_TAIL:] for broker in self.brokers)]
 
     def state(self) -> str:
-        """Each broker: its process, whether it is ready, and the end of its log, with its stacks."""
+        """Describe each broker: its process, whether it is ready, and the end of its log, with its stacks."""
         if not self._processes:
             return ""
         return "\n".join([f"cluster in {self.directory}", *map(self._state_of, sorted(self._processes))])
@@ -213,13 +218,13 @@ class Cluster(ClusterView):
         return f"broker {broker} runs (pid {process.pid}), {ready}:\n{text[-LOG_TAIL:]}{self._stacks(broker)}"
 
     def _stacks(self, broker: int) -> str:
-        """The output of a broker that is asked for its stacks."""
+        """Return the output of a broker that is asked for its stacks."""
         before = len(self.log_text(broker))
         if not ask(self._processes[broker].pid):
             return "(it has no handler that shows its stacks)"
         deadline, seen = time.monotonic() + SHOW_S, before
         while time.monotonic() < deadline:
-            time.sleep(SHOW_S / 10)  # between two looks at a log that no longer grows
+            time.sleep(SHOW_S / 10)  # the log must not grow between two looks
             now = len(self.log_text(broker))
             if now == seen > before:
                 break
@@ -262,7 +267,7 @@ class Cluster(ClusterView):
 
 
 def _around_traceback(log: str) -> str:
-    """The part of a log with its first traceback."""
+    """Return the part of a log with its first traceback."""
     at = max(0, log.find("Traceback") if "Traceback" in log else log.find("level='critical'"))
     return log[log.rfind("\n", 0, at) + 1 :][:STACKS_MAX]
 

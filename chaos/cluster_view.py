@@ -1,4 +1,4 @@
-"""A cluster as its HTTP API shows it: brokers, metrics, leaders. Its processes may be anywhere."""
+"""Views a cluster through its HTTP API: brokers, metrics, leaders. Its processes may be anywhere."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from raftlog.testing.waits import LIMIT_S, states
 from raftlog.wire import health
 
 POLL_S = 0.05  # each look costs a broker and the caller CPU
-ANSWER_S = 10.0  # of one attempt of many
+ANSWER_S = 10.0  # timeout of one attempt of many
 
 
 class ClusterFailed(Exception):
-    """A broker did not become ready or end in time; the message has the end of its log if it is known."""
+    """A broker did not become ready or end in time; the message has the end of its log if possible."""
 
 
 class ClusterView(ABC):
@@ -33,7 +33,7 @@ class ClusterView(ABC):
     @property
     @abstractmethod
     def running(self) -> list[int]:
-        """Ids of the brokers that run."""
+        """Ids of the running brokers."""
 
     @property
     def urls(self) -> list[str]:
@@ -42,7 +42,7 @@ class ClusterView(ABC):
 
     @property
     def bootstrap(self) -> str:
-        """All addresses as the client takes them."""
+        """All addresses, in the form that clients accept."""
         return ",".join(self.urls)
 
     def url(self, broker: int) -> str:
@@ -50,17 +50,17 @@ class ClusterView(ABC):
         return self._urls[broker]
 
     def get(self, path: str, *, broker: int | None = None, answer_s: float = LIMIT_S) -> dict[str, object]:
-        """A JSON response of one broker (default: the first that runs). Raises ``OSError``."""
+        """Return a JSON response of one broker (default: the first running one). Raises ``OSError``."""
         url = self._urls[broker if broker is not None else self.running[0]]
         found: dict[str, object] = json.loads(http_get(url + path, answer_s)[0])
         return found
 
     def metric(self, name: str, *, broker: int) -> float:
-        """One metric of one broker, summed over its labels. Raises ``OSError``."""
+        """Return one metric of one broker, summed over its labels. Raises ``OSError``."""
         return self.metrics(name, broker=broker)[0]
 
     def metrics(self, *names: str, broker: int) -> list[float]:
-        """Several metrics from one response, each summed over its labels. A name may include labels."""
+        """Return several metrics of one response, each summed over its labels. A name may include labels."""
         lines = http_get(f"{self._urls[broker]}/metrics", LIMIT_S)[0].decode().splitlines()
         found = []
         for name in names:
@@ -69,7 +69,7 @@ class ClusterView(ABC):
         return found
 
     def leader(self, topic: str, partition: int) -> int:
-        """The broker that leads a partition; waits for an election. Raises ``ClusterFailed``."""
+        """Return the leader of a partition; waits for an election. Raises ``ClusterFailed``."""
         deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:
             try:

@@ -1,4 +1,4 @@
-"""``raftlog chaos``: commands of the fault injection."""
+"""Commands of the fault injection: ``raftlog chaos``."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ HistoryArgument = Annotated[
     Argument(
         metavar="HISTORY",
         path=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="A history: JSON lines, or history.edn of Jepsen.",
+        help="The history: JSON lines, or history.edn of Jepsen.",
     ),
 ]
 
 
 def check(history: HistoryArgument) -> None:
-    """Check a history for anomalies; ends with 1 if it is invalid, and with 2 if that is unknown.
+    """Check a history of sends and polls for anomalies; ends with 1 if it finds any that are not permitted.
 
-    A history has one operation a line, as docs/chaos.md shows. A file named *.edn is one of Jepsen's
-    workload for Kafka-like logs.
+    Ends with 2 if the verdict is unknown. A history has one operation per line, as docs/chaos.md shows. A
+    file named *.edn is a history of Jepsen's workload for Kafka-like logs.
 
     \b
     Examples:
@@ -82,22 +82,22 @@ def check(history: HistoryArgument) -> None:
         raise click.exceptions.Exit(REFUSED if judged is Verdict.INVALID else WRONG_USAGE)
 
 
-MinutesOption = Annotated[float, Option(min=0.1, help="How long faults are injected.")]
-BrokersOption = Annotated[int, Option(min=1, help="Brokers of the cluster: 3 or 5.")]
+MinutesOption = Annotated[float, Option(min=0.1, help="Duration of the fault injection.")]
+BrokersOption = Annotated[int, Option(min=1, help="Number of brokers: 3 or 5.")]
 SeedOption = Annotated[int | None, Option(min=0, help="The seed of the faults; default: a new one.")]
 FaultsOption = Annotated[
-    str | None, Option(help="Only these, separated by commas; `raftlog chaos faults` lists them.")
+    str | None, Option(help="Only these faults, separated by commas; `raftlog chaos faults` lists all.")
 ]
 ScenarioOption = Annotated[
     Path | None,
     Option(
         metavar="FILE",
         path=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Faults from a file (TOML) in place of a seed.",
+        help="Take the faults from a TOML file instead of a seed.",
     ),
 ]
 ReportOption = Annotated[
-    Path | None, Option(metavar="DIR", help="Where to write report, history and logs; default: chaos-SEED.")
+    Path | None, Option(metavar="DIR", help="Directory for report, history and logs; default: chaos-SEED.")
 ]
 RecordArgument = Annotated[
     Path,
@@ -111,7 +111,9 @@ RecordArgument = Annotated[
 
 ClusterOption = Annotated[
     str | None,
-    Option(metavar="URL", help="A running cluster in place of a new one; several URLs separated by commas."),
+    Option(
+        metavar="URL", help="Use a running cluster instead of a new one; several URLs separated by commas."
+    ),
 ]
 ToxiproxyOption = Annotated[
     str | None,
@@ -129,13 +131,13 @@ def run(
     toxiproxy: ToxiproxyOption = None,
     report: ReportOption = None,
 ) -> None:
-    """Break a cluster under load, and check what its clients saw.
+    """Inject faults into a loaded cluster, and check what its clients saw.
 
-    Without --cluster it starts brokers on this machine, and ends them. With --cluster it uses yours: it
-    creates a topic there, and injects the faults that need no access to processes.
+    Without --cluster the command starts brokers on this machine, and ends them. With --cluster it uses a
+    running cluster: it creates a topic, and injects the faults that need no access to processes.
 
-    Ends with 1 if the history is invalid, and with 2 if a fault that was asked for cannot be injected or had
-    no effect.
+    Ends with 1 if the history is invalid, and with 2 if a requested fault cannot be injected or had no
+    effect.
 
     \b
     Examples:
@@ -157,7 +159,7 @@ def run(
 
 
 def replay(recorded: RecordArgument, report: ReportOption = None) -> None:
-    """Inject the faults of an earlier run again, with their times and seeds.
+    """Inject the faults of an earlier run again, at their times and with their seeds.
 
     \b
     Example:
@@ -196,11 +198,12 @@ class System(enum.StrEnum):
     PYSYNCOBJ = "pysyncobj"
 
 
-def control(system: Annotated[System, Argument(help="What to run.")], seed: SeedOption = None) -> None:
-    """Run a system that must be found guilty of losing acknowledged writes; ends with 1 if it is not.
+def control(system: Annotated[System, Argument(help="The system to run.")], seed: SeedOption = None) -> None:
+    """Check the checkers: run a system that loses acknowledged writes.
 
-    lying-fsync: brokers of raftlog whose disks report syncs that did not happen, and lose power; as root.
-    pysyncobj: a log built on the library of that name, whose leaders are killed while links are slow.
+    Ends with 1 if the checkers find no lost write. lying-fsync: brokers of raftlog whose disks report syncs
+    that did not happen, and lose power; needs root. pysyncobj: a log built on the library of that name, whose
+    leaders are killed while links are slow.
 
     \b
     Examples:
@@ -241,7 +244,11 @@ def _run_control(system: System, seed: int, directory: Path) -> ControlResult:
         return pysyncobj_log.run(seed, directory)
     except pysyncobj_log.ControlFailed as error:
         return ControlResult(
-            name=system.value, is_guilty=False, lost=0, acknowledged=0, detail=f"it could not be run: {error}"
+            name=system.value,
+            is_guilty=False,
+            lost=0,
+            acknowledged=0,
+            detail=f"the system could not be run: {error}",
         )
 
 
@@ -267,7 +274,7 @@ def _read(stage: Stage, path: Path) -> Scenario:
 
 
 def _carry_out(stage: Stage, scenario: Scenario, report: Path | None) -> NoReturn:
-    """Run, report, and end with the status of the verdict."""
+    """Run the scenario, write the report, and exit with the status of the verdict."""
     from chaos.harness import namespaces
     from chaos.harness.report import LiveSummary, write_report
     from chaos.harness.run import Run
@@ -278,7 +285,7 @@ def _carry_out(stage: Stage, scenario: Scenario, report: Path | None) -> NoRetur
         namespaces.enter_hub()
     directory = report or Path(f"chaos-{scenario.seed}")
     if directory.exists() and any(directory.iterdir()):
-        wrong_usage(f"--report: {directory} is not empty; name another directory")
+        wrong_usage(f"--report: {directory} is not empty; choose another directory")
     directory.mkdir(parents=True, exist_ok=True)
     for ability in stage.abilities():
         click.echo(f"{ability.name}: {ability.detail}", err=True)
@@ -288,7 +295,7 @@ def _carry_out(stage: Stage, scenario: Scenario, report: Path | None) -> NoRetur
     path = write_report(directory, record, finished.history)
     if record.verdict == "valid" and not record.problems:
         for data in directory.glob("broker-*/data"):
-            shutil.rmtree(data)  # kept as evidence otherwise
+            shutil.rmtree(data)  # otherwise the data is kept as evidence
     for line in (*(f"left out: {reason}" for reason in record.left_out), *record.problems):
         click.echo(line, err=True)
     counts = record.counts

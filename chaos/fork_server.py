@@ -1,7 +1,7 @@
-"""Brokers as forks of a process that has imported their modules: a start takes a seventh of the CPU.
+"""Starts brokers as forks of a process that has imported their modules, which takes a seventh of the CPU.
 
-For tests, which start brokers by the thousand. Decides: which brokers can be such forks: all that need no
-program before theirs and no variable that is read before Python runs. The others are programs of their own.
+For tests, which start brokers by the thousand. Decides: which brokers can be forks: those that need no
+program before their own and no variable that is read before Python runs. The others are started as programs.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from chaos import stacks
 from chaos.broker_process import BrokerProcess, ForkedProcess, as_program
 from raftlog.__main__ import COMMAND, main
 
-READ_BEFORE_MODULES: Final = ("LD_", "PYTHON")  # names of variables begin so
+READ_BEFORE_MODULES: Final = ("LD_", "PYTHON")  # prefixes of the names of these variables
 
 _forks = multiprocessing.get_context("forkserver")
 _forks.set_forkserver_preload(["api.cli.commands", "api.server", "broker.process.logs", __name__])
-_reading = threading.Lock()  # of a status, as each start does, too: it can be read once
+_reading = threading.Lock()  # held while a status is read, which starts do, too: a status can be read once
 
 
 def as_fork(command: Sequence[str], environment: Mapping[str, str], log: Path) -> BrokerProcess:
@@ -49,12 +49,12 @@ class ForkedCommand(ForkedProcess):
         self.pid = self._process.pid
 
     def poll(self) -> int | None:
-        """The exit status, negative for a signal; None while it runs."""
+        """Return the exit status, negative for a signal; None while the process runs."""
         with _reading:
             return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit status. Raises ``subprocess.TimeoutExpired``."""
+        """Wait for the end and return the exit status. Raises ``subprocess.TimeoutExpired``."""
         wait([self._process.sentinel], timeout)
         status = self.poll()
         if status is None:

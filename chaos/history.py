@@ -1,12 +1,11 @@
-"""The history of a run as clients saw it: the only input of the checkers.
+"""Defines the history of a run as clients saw it: the only input of the checkers.
 
 A transaction is all sends and polls of one process with the same ``txn``, a number that is unique in the
-history; they have the transaction's outcome. A send or poll without a number is an operation of its own. A
-transaction that is aborted has failed, and so has one whose commit nobody ever asked for.
+history; they have the transaction's outcome. A send or poll without a number is a separate operation. A
+transaction that is aborted has failed, and so has a transaction whose commit was never requested.
 
-Times are seconds of one monotonic clock. A send whose outcome is ``UNKNOWN`` may have happened
-at any time after it was invoked, or never; only a response that guarantees that nothing was written
-counts as ``FAILED``.
+Times are seconds of one monotonic clock. A send whose outcome is ``UNKNOWN`` may have been stored at any time
+after it was invoked, or never; only a response that guarantees that nothing was written counts as ``FAILED``.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ class Outcome(enum.Enum):
 class Send:
     """One value sent to one partition, with all its retries. Values are unique in a history.
 
-    The times are those of this send, also in a transaction. ``offset`` is where it was stored, also in a
-    transaction that was aborted later. After an unknown outcome a client continues as another process: the
-    uncertain send may still be stored after its next ones.
+    The times are those of this send, also in a transaction. ``offset`` is where the value was stored, also in
+    a transaction that was aborted later. After an unknown outcome a client continues as another process,
+    because the uncertain send may still be stored after its next sends.
     """
 
     process: int
@@ -74,7 +73,7 @@ class AssignKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assign:
-    """From now on a process reads these partitions. It continues those that it had before."""
+    """Assignment of partitions to a process from now on. It continues partitions that it had before."""
 
     process: int
     kind: AssignKind
@@ -85,7 +84,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """A consumer group's offset of a partition is set."""
+    """A write of a consumer group's committed offset."""
 
     group: str
     partition: int
@@ -97,7 +96,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """A consumer group's offset of a partition is read; None if there is none."""
+    """A read of a consumer group's committed offset; None if there is none."""
 
     group: str
     partition: int
@@ -110,7 +109,7 @@ class Committed:
 class Look:
     """A linearizable read of the end of a partition: one past the newest committed record.
 
-    ``last_stable`` is where readers of committed transactions end. It was read at the same time, or later.
+    ``last_stable`` is the end for readers of committed transactions, read at the same time or later.
     """
 
     partition: int
@@ -122,7 +121,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Open:
-    """A process opens a transactional id. A process that opened it before is fenced from then on."""
+    """The opening of a transactional id by a process, which fences processes that opened it before."""
 
     process: int
     transactional_id: str
@@ -140,10 +139,10 @@ class Decision(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """A process asks for the end of a transaction, with all its retries.
+    """A process's request to end a transaction, with all its retries.
 
-    ``decided`` is the outcome that the response had, and aborted if it was refused for good: nothing of it is
-    visible then. None without a response, or if the outcome was forgotten.
+    ``decided`` is the outcome in the response; aborted if the request was refused permanently, because then
+    no record of the transaction is visible. None without a response, or if the outcome was forgotten.
     """
 
     process: int
@@ -158,8 +157,8 @@ class End:
 class History:
     """All operations; ``final`` polls read every partition from its start to its end.
 
-    ``final_looks`` are those at the end of the run, when every transaction must have ended. Without
-    ``has_final_read`` nobody read everything: what no poll returned may still be there.
+    ``final_looks`` are the looks at the end of the run, when every transaction must have ended. Without
+    ``has_final_read``, values that no poll returned may still be in the log.
     """
 
     sends: list[Send] = field(default_factory=list)
@@ -175,28 +174,28 @@ class History:
     has_final_read: bool = field(default=True, compare=False)
 
     def all_polls(self) -> Iterator[Poll]:
-        """Every poll, the final ones last."""
+        """Yield all polls, the final ones last."""
         return chain(self.polls, self.final)
 
     def log_starts(self) -> dict[int, int]:
-        """The log start of each partition in the final reads. Records below are deleted."""
+        """Return the log start of each partition in the final reads. Records below are deleted."""
         starts: dict[int, int] = {}
         for poll in self.final:
             starts[poll.partition] = max(starts.get(poll.partition, 0), poll.log_start)
         return starts
 
     def count(self, outcome: Outcome) -> int:
-        """The number of sends with this outcome."""
+        """Return the number of sends with this outcome."""
         return sum(send.outcome is outcome for send in self.sends)
 
     def transactions(self) -> Counter[Outcome]:
-        """The number of transactions with each outcome, without transactions that sent no value."""
+        """Return the number of transactions with each outcome, without transactions that sent no value."""
         return Counter({send.txn: send.outcome for send in self.sends if send.txn is not None}.values())
 
     def longest_silence_s(self, begins_s: float, ends_s: float) -> float:
-        """The longest time in a window in which one partition acknowledged nothing.
+        """Return the longest time in a window in which a partition acknowledged no send.
 
-        An outage as clients see it: from the last acknowledgement before to the first one after.
+        This is an outage as clients see it: from the last acknowledgement before to the first one after.
         """
         times: dict[int, list[float]] = {}
         for send in self.sends:

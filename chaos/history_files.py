@@ -1,7 +1,7 @@
-"""Histories in files: our own, one operation a line, and those of Jepsen's workload for Kafka-like logs.
+"""Reads and writes histories: raftlog's format, one operation per line, and Jepsen's.
 
-A line of ours is a JSON object with ``op``, which names a class of ``chaos.history``, and the fields of that
-class.
+A line of raftlog's format is a JSON object with ``op``, which names a class of ``chaos.history``, and the
+fields of that class. Jepsen's files are those of its workload for Kafka-like logs.
 """
 
 from __future__ import annotations
@@ -35,17 +35,20 @@ _TYPES: Final = {
 
 
 class InvalidHistory(Exception):
-    """A file is no history; the message names the line and the remedy."""
+    """A file is not a history; the message names the line and the remedy."""
 
 
 def write_history(path: Path, history: History) -> None:
-    """Write a file, or replace it."""
+    """Write a history to a file, or replace the file."""
     with path.open("wb") as file:
         file.writelines(_lines(history))
 
 
 def read_history(path: Path) -> History:
-    """Read a file of ours, or one of Jepsen's if its name ends with ``.edn``. Raises ``InvalidHistory``."""
+    """Read a file of raftlog's format, or of Jepsen's if its name ends with ``.edn``.
+
+    Raises ``InvalidHistory``.
+    """
     if path.suffix == ".edn":
         if find_spec("edn_format") is None:
             raise InvalidHistory(f"{path}: a library is missing: {install_command('chaos')}")

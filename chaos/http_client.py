@@ -1,8 +1,8 @@
-"""A minimal HTTP client: one request, one attempt, and an error that states its outcome.
+"""Sends HTTP requests: one request, one attempt, and an error that states its outcome.
 
-Decides: which failures of a connection make the outcome unknown (``ConnectionLost``) and which mean
-that nothing was sent (``NotSent``). Leaves to others: retries. It does not use
-``raftlog.client.Client``, so that an error there cannot hide one in the brokers.
+Decides: which failures of a connection make the outcome unknown (``ConnectionLost``) and which mean that
+nothing was sent (``NotSent``). Leaves to others: retries. It does not use ``raftlog.client.Client``, so that
+an error there cannot hide an error in the brokers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from raftlog.wire import records as record_operations
 
 CONNECT_S = 1.0
 PRODUCE_TIMEOUT_MS = 3000  # the broker's timeout
-ANSWER_S = 6.0  # of a broker that stopped during a response
+ANSWER_S = 6.0  # timeout of a response, for a broker that stopped in the middle of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Opened:
 
     @classmethod
     def parse(cls, text: str) -> Opened:
-        """From an id such as ``copy-1@4711.0``."""
+        """Parse an id such as ``copy-1@4711.0``."""
         producer_id, _, epoch = text.rpartition("@")[2].partition(".")
         return cls(text, int(producer_id), int(epoch))
 
@@ -77,7 +77,7 @@ class Client:
         self._at = (self._at + 1) % len(self._urls)
 
     def body(self, values: Sequence[str], producer_id: int, sequence: int, *, binary: bool) -> Body:
-        """A produce request: a stored batch, or JSON with the producer in its headers."""
+        """Build a produce request: a stored batch, or JSON with the producer in its headers."""
         if binary:
             data = with_producer(_batch(values), producer_id, 0, sequence)
             return Body(data, {"Content-Type": media_types.BATCH}, len(values))
@@ -89,7 +89,7 @@ class Client:
         return Body(_rows(values), {"Content-Type": media_types.JSON, **identity}, len(values))
 
     def body_in(self, opened: Opened, values: Sequence[str], sequence: int, *, binary: bool) -> Body:
-        """A produce request in a transaction: a stored batch, or JSON."""
+        """Build a produce request in a transaction: a stored batch, or JSON."""
         sent = {headers.TRANSACTION: opened.id}
         if binary:
             producer = opened.producer_id, opened.producer_epoch
@@ -99,14 +99,14 @@ class Client:
         return Body(_rows(values), {"Content-Type": media_types.JSON, **sent}, len(values))
 
     async def producer_id(self) -> int:
-        """A new producer id."""
+        """Allocate a producer id."""
         answer = await self.call(
             "POST", record_operations.CREATE.path, b"{}", {"Content-Type": media_types.JSON}
         )
         return int(json.loads(answer[1])["producer_id"])
 
     async def produce(self, partition: int, body: Body) -> int:
-        """One attempt; the offset of the first record."""
+        """Produce with one attempt; return the offset of the first record."""
         path = record_operations.PRODUCE_TO_PARTITION.at(topic=self._topic, partition=partition)
         query = f"?timeout={PRODUCE_TIMEOUT_MS}ms"
         _, data, _ = await self.call("POST", path + query, body.data, body.headers)
@@ -119,7 +119,7 @@ class Client:
         return offsets[0]
 
     async def fetch(self, partition: int, offset: int, *, wait_ms: int, binary: bool) -> Page:
-        """Records from an offset on, as many as one response has."""
+        """Return records from an offset on, as many as one response has."""
         path = record_operations.FETCH.at(topic=self._topic, partition=partition)
         query = f"?offset={offset}&wait={wait_ms}ms"
         accept = media_types.BATCH if binary else media_types.JSON
@@ -141,7 +141,7 @@ class Client:
         return Page(records, following, end)
 
     async def end_of(self, partition: int, *, isolation: str = "uncommitted") -> int:
-        """The high watermark, linearizable; for ``committed``, the last stable offset."""
+        """Return the high watermark, linearizable; for ``committed``, the last stable offset."""
         path = partitions.OFFSET_AT.at(topic=self._topic, partition=partition)
         query = f"?at=latest&isolation={isolation}"
         return int(json.loads((await self.call("GET", path + query, None, {}))[1])["offset"])
@@ -162,7 +162,7 @@ class Client:
     async def call(
         self, method: str, path: str, data: bytes | None, sent: dict[str, str], *, answer_s: float = ANSWER_S
     ) -> tuple[int, bytes, dict[str, str]]:
-        """Status, body and headers of a successful response; a problem is raised as its error."""
+        """Return status, body and headers of a successful response; a problem is raised as its error."""
         assert self._session is not None
         timeout = aiohttp.ClientTimeout(total=answer_s, sock_connect=CONNECT_S)
         try:

@@ -1,7 +1,7 @@
-"""Histories of Jepsen's workload for Kafka-like logs (``tests/kafka.clj``), written as EDN.
+"""Reads histories of Jepsen's workload for Kafka-like logs (``tests/kafka.clj``), written as EDN.
 
-Decides: which of our operations says the same. The sends and polls of one operation there have the same
-transaction number. Keys in an operation's ``:rebalance-log`` make its polls of them ``rebalanced``.
+Decides: which operation of ``chaos.history`` corresponds to each. The sends and polls of one Jepsen operation
+get one transaction number. Keys in an operation's ``:rebalance-log`` make its polls of them ``rebalanced``.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def read_jepsen(path: Path) -> History:
                 translation.add({_name(key): value for key, value in op.items()})
     except (edn_format.EDNDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidHistory(
-            f"{path}: no history of Jepsen's Kafka workload ({type(error).__name__}: {error}); give the "
-            "history.edn of such a test, or a file of ours"
+            f"{path}: not a history of Jepsen's Kafka workload ({type(error).__name__}: {error}); give the "
+            "history.edn of such a test, or a file in raftlog's format"
         ) from error
     return translation.finished()
 
@@ -46,18 +46,18 @@ class _Translation:
         self._numbers = count()
 
     def add(self, op: Op) -> None:
-        """The next event."""
+        """Add the next event."""
         kind, process = _name(op["type"]), op["process"]
         if kind == "invoke":
             self._begun[process] = op
             return
-        if isinstance(process, int):  # others are those of faults
+        if isinstance(process, int):  # other processes inject faults
             if process not in self._begun:
-                raise ValueError(f"process {process} completes what it did not begin")
+                raise ValueError(f"process {process} completes an operation that it did not begin")
             self._complete(kind, self._begun.pop(process), op)
 
     def finished(self) -> History:
-        """With the operations that never completed."""
+        """Return the history, including operations that never completed."""
         for begun in self._begun.values():
             if isinstance(begun["process"], int):
                 self._complete("info", begun, begun)
@@ -134,5 +134,5 @@ def _keys(entry: Mapping[Any, Any]) -> Iterator[Any]:
 
 
 def _name(word: Word) -> str:
-    """The name of a keyword, or a text as it is."""
+    """Return the name of a keyword, or a text unchanged."""
     return str(getattr(word, "name", word))

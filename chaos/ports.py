@@ -1,7 +1,7 @@
-"""Ports of loopback for brokers and other servers: each belongs to one process until that process ends.
+"""Reserves loopback ports for brokers and other servers: each belongs to one process until that process ends.
 
 A port that is free when it is chosen may be taken by another process before it is used, and a stopped broker
-does not hold its port. So each port is a byte of one file, and its owner holds a POSIX lock on that byte. The
+does not keep its port. So each port is a byte of one file, and its owner holds a POSIX lock on that byte. The
 kernel releases the locks of a process that ends, however it ends.
 """
 
@@ -21,7 +21,7 @@ from chaos.cluster_view import ClusterFailed
 
 PORT_MIN: Final = 10_000
 EPHEMERAL_PORT_MIN: Final = 32_768  # the range of outgoing connections on Linux begins here
-ROW: Final = 10  # ports; a search for free ports begins at a multiple of it
+ROW: Final = 10  # a search for free ports begins at a multiple of this number
 LOCKS: Final = Path("/tmp") / f"raftlog-ports-{os.getuid()}"  # not in TMPDIR, which tests change
 
 _taking = threading.Lock()
@@ -29,9 +29,9 @@ _owned: set[int] = set()  # the locks of a process do not exclude the process it
 
 
 def free_ports(how_many: int) -> int:
-    """The first of several consecutive free ports; those ``RPC_PORT_STEP`` above are free, too.
+    """Return the first of several consecutive free ports; the ports ``RPC_PORT_STEP`` above are free, too.
 
-    No other call returns one of them, in this process or in another one, until ``release`` or the end of this
+    No other call returns one of these ports, in this or another process, until ``release`` or the end of this
     process. All are below the range of outgoing connections: otherwise a client that dials a stopped broker
     could get the broker's own port.
     """
@@ -40,17 +40,17 @@ def free_ports(how_many: int) -> int:
         for block in range(PORT_MIN, EPHEMERAL_PORT_MIN - 2 * RPC_PORT_STEP, 2 * RPC_PORT_STEP)
         for row in range(0, RPC_PORT_STEP - how_many + 1, ROW)
     ]
-    # Distant ports for processes of the same minute: they compete for fewer locks.
+    # Distant ports for processes that start at about the same time: they compete for fewer locks.
     begin = os.getpid() * 211 % len(firsts)
     with _taking:
         for first in firsts[begin:] + firsts[:begin]:
             if _take(first, how_many):
                 return first
-    raise ClusterFailed(f"found no {how_many} free ports in a row")
+    raise ClusterFailed(f"there are no {how_many} consecutive free ports")
 
 
 def release(first: int, how_many: int) -> None:
-    """Give ports back that ``free_ports`` has returned."""
+    """Release ports that ``free_ports`` has returned."""
     with _taking:
         _unlock(_ports(first, how_many))
 
@@ -60,7 +60,7 @@ def _ports(first: int, how_many: int) -> list[int]:
 
 
 def _take(first: int, how_many: int) -> bool:
-    """Own all of these ports, or none."""
+    """Reserve all of these ports, or none."""
     taken = []
     for port in _ports(first, how_many):
         if port not in _owned and _lock(port):
@@ -89,12 +89,12 @@ def _unlock(ports: Iterable[int]) -> None:
 
 @cache
 def _lock_file() -> int:
-    """A descriptor that stays open: closing any descriptor of the file releases all locks of this process."""
+    """Return a descriptor that stays open: closing any descriptor of the file releases all of its locks."""
     return os.open(LOCKS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _is_free(port: int) -> bool:
-    """Whether no other program has it."""
+    """Return whether no other program uses the port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

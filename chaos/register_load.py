@@ -1,11 +1,11 @@
-"""Committed offsets as registers: each has one writer and many readers, through any broker.
+"""Writes and reads committed offsets as registers: each has one writer and many readers, through any broker.
 
-Decides: what is committed and read, and when a writer goes on to another register. Leaves to others: the
+Decides: which offsets are committed and read, and when a writer uses another register. Leaves to others: the
 check (``checkers.commits``).
 
-A register is the committed offset of one partition in a group without members. Half of the registers go back
-and forth. A writer whose commit has an unknown outcome leaves the register: the commit may still take effect,
-even twice, since brokers repeat it.
+A register is the committed offset of one partition in a group without members. Half of the registers also go
+backwards. A writer whose commit has an unknown outcome leaves the register: the commit may still take effect,
+even twice, because brokers repeat it.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from chaos.http_client import Client
 from raftlog.errors import GroupNotFound, RaftlogError
 from raftlog.wire import groups, media_types
 
-WRITES_MAX: Final = 100  # of one register: the search for an order stays small
+WRITES_MAX: Final = 100  # writes to one register, so that the search for an order stays small
 PAUSE_S_MAX: Final = 0.3
 _JSON: Final = {"Content-Type": media_types.JSON}
 
 
 class RegisterLoad:
-    """Writers and readers on the loop of a workload, which they are part of."""
+    """Writers and readers on the event loop of their workload."""
 
     def __init__(self, history: History, topic: str, stopping: threading.Event) -> None:
         self._history = history
         self._topic = topic
         self._stopping = stopping
         self._numbers = count()
-        self._live: dict[int, tuple[str, int]] = {}  # the register of each writer
+        self._live: dict[int, tuple[str, int]] = {}  # the current register of each writer
 
     async def write(self, client: Client, writer: int) -> None:
         """Commit to one register after another."""
         while not self._stopping.is_set():
             await self._pause(client)
             if not self._history.looks:
-                continue  # no offset is known to exist
+                continue  # no offset is known to exist yet
             look = client.rng.choice(self._history.looks[-100:])
             self._live[writer] = f"register-{next(self._numbers)}", look.partition
             await self._write_one(client, *self._live[writer], look)
@@ -57,7 +57,7 @@ class RegisterLoad:
             client.rotate()
 
     async def read_all(self, clients: Sequence[Client], deadline: float) -> bool:
-        """Read every register once more through each of these clients; whether all of that was possible."""
+        """Read every register once more through each of these clients; return whether all reads succeeded."""
         registers = sorted({(commit.group, commit.partition) for commit in self._history.commits})
 
         async def read_through(client: Client) -> bool:
@@ -102,7 +102,7 @@ class RegisterLoad:
         return Outcome.ACKNOWLEDGED
 
     async def _read_one(self, client: Client, group: str, partition: int) -> bool:
-        """Whether there was an answer."""
+        """Read a register; return whether there was a response."""
         invoked_s = time.monotonic()
         try:
             _, data, _ = await client.call("GET", f"{groups.OFFSETS.at(group=group)}?lag=false", None, {})

@@ -1,11 +1,12 @@
-"""Whether the operations on one register are linearizable: a search for an order that explains them.
+"""Checks whether the operations on a register are linearizable: searches for an order that explains them.
 
 The algorithm is that of Wing and Gong with the memory of Lowe ("Testing for linearizability", 2017), as in
-Porcupine: an operation is put next if it may come next, and a state is tried once for each set of operations
-that came before. It takes exponential time in the number of concurrent operations, so it is bounded.
+Porcupine: an operation is placed next if it may come next, and a state is tried once for each set of
+operations that came before. The search takes exponential time in the number of concurrent operations, so it
+is bounded.
 
 Committed offsets are such registers, one for each group and partition: registers are checked one by one,
-since operations on different ones do not affect each other.
+because operations on different registers do not affect each other.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ STEPS_MAX: Final = 2_000_000
 
 
 class Verdict(enum.Enum):
-    """``UNKNOWN``: the search was given up."""
+    """Verdict of a search. ``UNKNOWN``: the search was given up."""
 
     VALID = "valid"
     INVALID = "invalid"
@@ -35,13 +36,13 @@ class Operation:
     completed_s: float = math.inf
 
     def next_state(self, state: Hashable) -> tuple[bool, Hashable]:
-        """Whether its result fits to this state, and the state after it."""
+        """Return whether the operation's result fits this state, and the state after it."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write(Operation):
-    """Sets the value."""
+    """Operation that sets the value."""
 
     value: Hashable
 
@@ -52,25 +53,28 @@ class Write(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read(Operation):
-    """``value`` is what it returned."""
+    """Operation that returned ``value``."""
 
     value: Hashable
 
     def next_state(self, state: Hashable) -> tuple[bool, Hashable]:
-        """Whether the state is the value that was read, and the state; see ``Operation``."""
+        """Return whether the state is the value that was read, and the state; see ``Operation``."""
         return self.value == state, state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareAndSet(Operation):
-    """Sets ``new`` if the value is ``old``. ``was_set`` is what it returned, None if that is unknown."""
+    """Operation that sets ``new`` if the value is ``old``.
+
+    It returned ``was_set``, None if that is unknown.
+    """
 
     old: Hashable
     new: Hashable
     was_set: bool | None
 
     def next_state(self, state: Hashable) -> tuple[bool, Hashable]:
-        """Whether ``was_set`` fits this state, and the state after it; see ``Operation``."""
+        """Return whether ``was_set`` fits this state, and the state after it; see ``Operation``."""
         sets = state == self.old
         return self.was_set is None or self.was_set is sets, self.new if sets else state
 
@@ -78,15 +82,15 @@ class CompareAndSet(Operation):
 def check_register(
     operations: Sequence[Operation], initial: Hashable = None, *, steps_max: int = STEPS_MAX
 ) -> Verdict:
-    """Search for an order in which every operation takes effect between its begin and its end.
+    """Search for an order in which every operation takes effect between its start and its end.
 
-    Operations that begin at the very time at which another one ends count as concurrent with it.
+    An operation that begins exactly when another one ends counts as concurrent with it.
     """
     return _Search(operations).run(initial, steps_max)
 
 
 class _Search:
-    """Begins and ends in the order of time, as a linked list from which placed operations are taken out."""
+    """Starts and ends in order of time, as a linked list from which placed operations are removed."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         count = len(operations)
@@ -95,7 +99,7 @@ class _Search:
         events.sort()
         self._next_states = [operation.next_state for operation in operations]
         self._ends = [0] * count  # the place of each operation's end
-        self._numbers = [-1] * (2 * count + 2)  # of the operation that begins at a place; -1 for ends
+        self._numbers = [-1] * (2 * count + 2)  # number of the operation that begins at a place; -1 for ends
         self._after = list(range(1, 2 * count + 3))
         self._before = list(range(-1, 2 * count + 1))
         for place, (_, is_end, number) in enumerate(events, 1):
@@ -106,7 +110,7 @@ class _Search:
         self._last = 2 * count + 1
 
     def run(self, state: Hashable, steps_max: int) -> Verdict:
-        """Depth first; ``placed`` has a bit for each operation."""
+        """Search depth first; ``placed`` has a bit for each operation."""
         after, numbers, next_states = self._after, self._numbers, self._next_states
         placed, tried = 0, set[tuple[int, Hashable]]()
         path: list[tuple[int, Hashable]] = []

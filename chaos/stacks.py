@@ -1,6 +1,6 @@
 """Prints the stacks of the threads and tasks of a process on a signal.
 
-A harness sends the signal to a process that does not end or does not answer, so that its output says why.
+A harness sends the signal to a process that does not end or does not respond, so that its output says why.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ COMMAND: Final = (
 
 
 def show_on_signal() -> None:
-    """From now on ``SHOW`` prints them to standard error. Call it on the main thread.
+    """Print the stacks to standard error on each ``SHOW`` signal. Call this on the main thread.
 
-    Threads are printed also while the main thread is in C code, tasks when it is in Python again.
+    Threads are printed even while the main thread is in C code, tasks when it is in Python again.
     """
     signal.signal(SHOW, _show_tasks)
     faulthandler.register(SHOW, all_threads=True, chain=True)
 
 
 def shows(pid: int) -> bool:
-    """Whether a process has a handler for ``SHOW``, which would end it otherwise."""
+    """Return whether a process has a handler for ``SHOW``, which would end it otherwise."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -47,7 +47,7 @@ def shows(pid: int) -> bool:
 
 
 def ask(pid: int) -> bool:
-    """Send ``SHOW`` to a process that has a handler; whether it was sent."""
+    """Send ``SHOW`` to a process that has a handler; return whether it was sent."""
     if not shows(pid):
         return False
     try:
@@ -58,7 +58,7 @@ def ask(pid: int) -> bool:
 
 
 def run() -> None:
-    """The command line, in a process that shows its stacks."""
+    """Run the command line, in a process that shows its stacks."""
     sys.argv[0] = RAFTLOG[-1]
     show_on_signal()
     main()

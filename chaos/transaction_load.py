@@ -1,11 +1,11 @@
-"""Transactions over several partitions: committed, aborted, left alone, decided twice, and taken over.
+"""Runs transactions over several partitions: committed, aborted, abandoned, decided twice, and taken over.
 
-Decides: what becomes of a transaction, and which outcome its sends have. Leaves to others: its readers, which
-are those of all records (``workload``), and the checks (``checkers``).
+Decides: how a transaction ends, and the outcome of its sends. Leaves to others: its readers, which are those
+of all records (``workload``), and the checks (``checkers``).
 
-A producer has one transactional id for a few incarnations; each is a process of the history. Every send has
-a sequence and is repeated as it was until its outcome is known; a transaction with a send in doubt is not
-committed. After an end without an answer the id is opened again, by another process.
+A producer uses one transactional id for several incarnations; each is a process of the history. Every send
+has a sequence and is repeated unchanged until its outcome is known; a transaction with a send of unknown
+outcome is not committed. After an end without a response, another process opens the id again.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ TIMEOUT: Final = "5s"  # of a transaction
 PARTITIONS_MAX: Final = 4  # of one transaction
 RECORDS_MAX: Final = 3  # of one batch
 INCARNATIONS: Final = 5  # of one transactional id
-NEVER_AGAIN_ODDS: Final = 0.5  # of an id with an open transaction that nobody ends
-CLOSED: Final = (ProducerFenced, TransactionAborted)  # nothing of the transaction is visible, for ever
+NEVER_AGAIN_ODDS: Final = 0.5  # odds that an id with an abandoned transaction is not used again
+CLOSED: Final = (ProducerFenced, TransactionAborted)  # no record of the transaction is or will be visible
 _JSON: Final = {"Content-Type": media_types.JSON}
 
 Refused = Callable[[Client, RaftlogError], Awaitable[bool]]
@@ -38,7 +38,7 @@ Refused = Callable[[Client, RaftlogError], Awaitable[bool]]
 
 @dataclass(slots=True)
 class _Transaction:
-    """A transaction of one process, and what it has sent so far."""
+    """A transaction of one process, and its sends so far."""
 
     process: int
     number: int
@@ -51,7 +51,7 @@ class _Transaction:
 
     @property
     def is_whole(self) -> bool:
-        """True if all of its sends are stored."""
+        """True if all its sends are stored."""
         return all(send.offset is not None for send in self.sends)
 
     @property
@@ -66,10 +66,10 @@ class _Transaction:
 
 @dataclass(slots=True, kw_only=True)
 class TransactionLoad:
-    """Transactional producers on the loop of a workload, which they are part of.
+    """Transactional producers on the event loop of their workload.
 
-    ``partition`` draws one that has load; ``refused`` notes a refusal and says whether a retry can help;
-    ``patience_s`` is how long a request is repeated.
+    ``partition`` draws a partition that has load; ``refused`` notes a refusal and says whether a retry can
+    help; ``patience_s`` is how long a request is repeated.
     """
 
     history: History
@@ -85,7 +85,10 @@ class TransactionLoad:
     _values: Iterator[int] = field(default_factory=count)
 
     async def produce(self, client: Client, rival: Client, producer: int) -> None:
-        """One incarnation after another. ``rival`` is whoever else asks for the same transactions."""
+        """Run one incarnation after another.
+
+        ``rival`` sends competing requests about the same transactions.
+        """
         names = count()
         while not self.stopping.is_set():
             name = f"{self.topic}-{producer}-{next(names)}"
@@ -94,7 +97,9 @@ class TransactionLoad:
                     break
 
     async def _live(self, client: Client, rival: Client, name: str) -> bool:
-        """One incarnation until its next transaction is not known; False if its id is used no more."""
+        """Run one incarnation until its next transaction is unknown; return False if its id is not used
+        again.
+        """
         transaction = await self._open(client, name)
         while transaction is not None and not self.stopping.is_set():
             fates = (self._end, self._race, self._take_over, self._leave)
@@ -117,10 +122,10 @@ class TransactionLoad:
             return None
         return _Transaction(ended.process, next(self._numbers), Opened.parse(ended.next_id))
 
-    # What may become of a transaction. Each returns whether its transactional id may be opened again.
+    # The ways in which a transaction may end. Each returns whether its transactional id may be opened again.
 
     async def _end(self, client: Client, rival: Client, transaction: _Transaction) -> bool:
-        """Commit or abort; sometimes ask again, for either, through any broker."""
+        """Commit or abort; sometimes request the end again, of either kind, through any broker."""
         await self._write(client, transaction)
         is_commit = transaction.is_whole and client.rng.random() < 0.8
         wanted = Decision.COMMITTED if is_commit else Decision.ABORTED
@@ -130,7 +135,7 @@ class TransactionLoad:
         return True
 
     async def _race(self, client: Client, rival: Client, transaction: _Transaction) -> bool:
-        """Ask for the commit and for the abort concurrently."""
+        """Request the commit and the abort concurrently."""
         await self._write(client, transaction)
         wanted = Decision.COMMITTED if transaction.is_whole else Decision.ABORTED
         await asyncio.gather(
@@ -140,7 +145,7 @@ class TransactionLoad:
         return True
 
     async def _take_over(self, client: Client, rival: Client, transaction: _Transaction) -> bool:
-        """Another process opens the id in the midst of it; this one goes on as if nothing had happened."""
+        """Let another process open the id during the transaction; this process continues unaware."""
         await self._write(client, transaction)
         name = transaction.opened.id.rpartition("@")[0]
         if client.rng.random() < 0.5:
@@ -152,7 +157,7 @@ class TransactionLoad:
         return True
 
     async def _leave(self, client: Client, rival: Client, transaction: _Transaction) -> bool:
-        """Leave the transaction open: its time runs out, or the next incarnation aborts it."""
+        """Leave the transaction open: it times out, or the next incarnation aborts it."""
         await self._write(client, transaction)
         return client.rng.random() >= NEVER_AGAIN_ODDS
 
@@ -165,7 +170,7 @@ class TransactionLoad:
         await self._succeed(rival, await self._open(rival, name))
 
     async def _succeed(self, rival: Client, transaction: _Transaction | None) -> None:
-        """One transaction of the process that has taken over."""
+        """Complete one transaction of the process that has taken over."""
         if transaction is not None:
             await self._go_on(rival, transaction)
             self._note(transaction)
@@ -173,7 +178,7 @@ class TransactionLoad:
     # Requests.
 
     async def _open(self, client: Client, name: str) -> _Transaction | None:
-        """The first transaction of another process; None without an answer in time."""
+        """Open the id as another process; return its first transaction, None without a response in time."""
         process, invoked_s = next(self.processes), time.monotonic()
         body = json.dumps({"transactional_id": name, "timeout": TIMEOUT}).encode()
         answer = await self._ask(client, transactions.LIST.path, body)
@@ -191,7 +196,7 @@ class TransactionLoad:
         return _Transaction(process, next(self._numbers), Opened.parse(str(answer["id"])))
 
     async def _ask(self, client: Client, path: str, body: bytes | None) -> dict[str, object] | None:
-        """Repeated until there is an answer. Raises one of ``CLOSED``, or ``OutcomeForgotten``."""
+        """Repeat a request until there is a response. Raises one of ``CLOSED``, or ``OutcomeForgotten``."""
         deadline = time.monotonic() + self.patience_s()
         while time.monotonic() < deadline:
             try:
@@ -215,7 +220,7 @@ class TransactionLoad:
         except CLOSED:
             decided = Decision.ABORTED
         except OutcomeForgotten:
-            decided = None  # others have ended since
+            decided = None  # later transactions have ended since
         else:
             if answer is not None:
                 decided = Decision(answer["outcome"])
@@ -234,7 +239,7 @@ class TransactionLoad:
         )
 
     async def _write(self, client: Client, transaction: _Transaction) -> None:
-        """Batches to a few partitions, up to one that is not stored."""
+        """Send batches to a few partitions, up to the first that is not stored."""
         rng = client.rng
         for partition in {self.partition(rng) for _ in range(rng.randint(1, PARTITIONS_MAX))}:
             if transaction.is_whole:
@@ -242,7 +247,7 @@ class TransactionLoad:
                 await asyncio.sleep(rng.uniform(0, 0.02))
 
     async def _send(self, client: Client, transaction: _Transaction, partition: int) -> None:
-        """One batch as it is, until its outcome is known."""
+        """Send one batch, repeated unchanged until its outcome is known."""
         values = [f"t{next(self._values)}" for _ in range(client.rng.randint(1, RECORDS_MAX))]
         sequence = transaction.sequences.get(partition, 0)
         body = client.body_in(transaction.opened, values, sequence, binary=client.rng.random() < 0.5)
@@ -265,7 +270,7 @@ class TransactionLoad:
                 value=value,
                 invoked_s=invoked_s,
                 completed_s=completed_s,
-                outcome=Outcome.UNKNOWN,  # until its transaction has one
+                outcome=Outcome.UNKNOWN,  # until its transaction has an outcome
                 offset=None if offset is None else offset + number,
                 txn=transaction.number,
             )

@@ -1,10 +1,10 @@
-"""Load on real brokers over plain HTTP, and an exact record of what its clients saw.
+"""Loads real brokers over plain HTTP, and records exactly what its clients saw.
 
-Decides: what is sent and read, how long a client retries, and which responses are definite failures. Leaves
-to others: the faults (the caller) and the checks (``checkers``).
+Decides: which values are sent and read, how long a client retries, and which responses are definite failures.
+Leaves to others: the faults (the caller) and the checks (``checkers``).
 
-A send is one batch with a producer id and a sequence, and all its retries: the same bytes, to any
-broker, until one answers. A retry is never another send, so a value at two offsets is an anomaly.
+A send is one batch with a producer id and a sequence, and all its retries: the same bytes, to any broker,
+until one responds. A retry is never another send, so a value at two offsets is an anomaly.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from raftlog.testing.waits import LIMIT_S, stacks, states
 
 
 class WorkloadFailed(Exception):
-    """The load could not be started, or its final read not be finished, in time."""
+    """The load could not start, or its final read could not finish, in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,18 +43,18 @@ class Shape:
     readers_per_partition: int = 1
     records_max: int = 3  # in one send
     pause_ms_max: int = 100  # between two sends of one producer
-    send_s: float = LIMIT_S  # after this time a send without a response is given up
+    send_s: float = LIMIT_S  # time after which a send without a response is given up
     final_read_s: float = LIMIT_S
-    live_partitions: int | None = None  # producers use so many at a time (None: all), and go on to
-    rotate_s: float = 60.0  # the next one after this time
-    registers: int = 0  # committed offsets that are written, and read by as many readers, at a time
+    live_partitions: int | None = None  # partitions that producers use at a time (None: all)
+    rotate_s: float = 60.0  # time after which producers use the next partition
+    registers: int = 0  # committed offsets that are written at a time, and the number of their readers
     transactions: int = 0  # producers of transactions
     transaction_pause_ms_max: int = 300  # between two transactions of one producer
-    at_rest_s: float = LIMIT_S  # after this time without load no transaction may be open
+    at_rest_s: float = LIMIT_S  # time after the load within which all transactions must have ended
 
 
 class Workload:
-    """Clients on a thread of their own, while the caller's thread injects faults.
+    """Clients on a separate thread, while the caller's thread injects faults.
 
     ::
 
@@ -69,7 +69,7 @@ class Workload:
         self, urls: Sequence[str], topic: str, *, partitions: int, seed: int, shape: Shape | None = None
     ) -> None:
         self.history = History(has_final_read=False)
-        self.refusals: Counter[str] = Counter()  # retryable answers, by their code
+        self.refusals: Counter[str] = Counter()  # retryable responses, by their code
         self.surprises: list[str] = []  # responses that no client should ever get
         self._urls = list(urls)
         self._topic = topic
@@ -109,7 +109,7 @@ class Workload:
             time.sleep(0.005)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the clients."""
         self._thread.start()
 
     def stop(self) -> History:
@@ -137,7 +137,7 @@ class Workload:
             self._stopping.set()
             self._thread.join()
 
-    # On the clients' thread.
+    # Methods on the clients' thread.
 
     def _run(self) -> None:
         try:
@@ -168,7 +168,7 @@ class Workload:
         async with AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(self._client([url])) for url in self._urls]
             if not await registers.read_all(clients, time.monotonic() + self._shape.final_read_s):
-                raise WorkloadFailed("not every committed offset could be read through every broker")
+                raise WorkloadFailed("a committed offset could not be read through a broker")
 
     async def _with_client(self, work: Callable[[Client], Awaitable[None]]) -> None:
         async with self._client(self._urls) as client:
@@ -228,7 +228,7 @@ class Workload:
         return (turns + rng.randrange(live)) % self._partitions
 
     async def _send(self, client: Client, partition: int, body: Body) -> tuple[Outcome, int | None]:
-        """One batch, with its retries, until a definite response or the end of the patience."""
+        """Send one batch with its retries, until a definite response or the end of the patience."""
         deadline = time.monotonic() + self._shape.send_s
         in_doubt = False
         while True:
@@ -255,7 +255,7 @@ class Workload:
             offset = page.next_offset
 
     async def _follow_all(self, client: Client) -> None:
-        """Read all partitions in turn as one process: it sees whether a transaction is torn."""
+        """Read all partitions in turn as one process, which can detect torn transactions."""
         process, offsets = next(self._processes), dict.fromkeys(range(self._partitions), 0)
         while not self._stopping.is_set():
             for partition, offset in offsets.items():
@@ -289,7 +289,7 @@ class Workload:
     def _look_at_rest(self) -> None:
         """Wait until every transaction has ended, and look at the ends of all partitions."""
         if not self._shape.final_read_s:
-            return  # broken off
+            return  # the run was aborted
         url = self._urls[0]
         try:
             left = until_none(lambda: open_transactions(url, self._topic), self._shape.at_rest_s)
@@ -304,7 +304,7 @@ class Workload:
             if look.last_stable != look.high_watermark:
                 raise WorkloadFailed(
                     f"partition {look.partition}: readers of committed records end at {look.last_stable}, "
-                    f"and the log ends at {look.high_watermark}"
+                    f"but the log ends at {look.high_watermark}"
                 )
 
     async def _watch_ends(self, client: Client) -> None:
@@ -329,9 +329,9 @@ class Workload:
             await asyncio.sleep(client.rng.uniform(0, 0.3))
 
     async def _read_everything(self, client: Client) -> None:
-        """The final read. If the end of a log is not reached, its polls are polls like any other."""
+        """Do the final read. If the end of a log is not reached, its polls count as ordinary polls."""
         if not self._shape.final_read_s:
-            return  # broken off
+            return  # the run was aborted
         seen = dict.fromkeys(range(self._partitions), -1)
         for send in self.history.sends:
             seen[send.partition] = max(seen[send.partition], -1 if send.offset is None else send.offset)
@@ -351,7 +351,8 @@ class Workload:
         for partition, (offset, end) in reads.items():
             if offset <= seen[partition] or not offset >= end >= 0:
                 raise WorkloadFailed(
-                    f"partition {partition} could be read to {offset} only; {seen[partition]} had been seen"
+                    f"partition {partition} could be read up to {offset} only, but offset "
+                    f"{seen[partition]} was seen before"
                 )
 
     async def _read_to_end(
@@ -359,7 +360,7 @@ class Workload:
     ) -> tuple[int, int]:
         """Read from the start to beyond the highest offset that was seen, if the log has it.
 
-        Returns the offset behind the last record, and the end of the log; -1 for an end that is not known.
+        Returns the offset after the last record, and the end of the log; -1 if the end is unknown.
         """
         process, offset, end = next(self._processes), 0, -1
         while offset <= highest or offset < end or end < 0:
@@ -376,7 +377,7 @@ class Workload:
         return offset, end
 
     async def _refused(self, client: Client, error: RaftlogError) -> bool:
-        """Note a refusal, switch to another broker and pause; False when a retry cannot help."""
+        """Note a refusal, switch to another broker and pause; return False if a retry cannot help."""
         self.refusals[error.code] += 1
         if not error.retryable:
             self.surprises.append(f"{type(error).__name__}: {error} {error.details}")

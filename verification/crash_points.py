@@ -1,12 +1,12 @@
-"""A crash after every disk operation of a fixed workload: ``python -m verification.crash_points``.
+"""Crashes a broker after every disk operation of a fixed workload: ``python -m verification.crash_points``.
 
-Decides: the workload, and that every one of its disk operations is once the last before a kill and
-once the last before a power loss, after which the disk keeps synced data and any part of the rest. Leaves
-to others: brokers, storage and recovery, which are production code in the simulator, and the checks
+Decides: the workload, and that each of its disk operations is once the last before a kill and once the last
+before a power loss, after which the disk keeps synced data and any part of the rest. Leaves to others:
+brokers, storage and recovery, which are production code in the simulator, and the checks
 (``verification.simulator.checker``, ``verification.simulator.convergence``).
 
-Three brokers; the disk operations of one are counted by running the workload once, so a new operation is
-a new crash point automatically.
+There are three brokers; a run of the workload counts the disk operations of one broker, so a new operation
+automatically becomes a new crash point.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Outcomes:
     seconds: float
 
     def last_line(self) -> str:
-        """For users and scripts."""
+        """Return one line for users and scripts."""
         return (
             f"operations={self.operations} crashes={self.crashes} power_losses={self.power_losses} "
             f"recovered={self.recovered} failed={len(self.failures)} seconds={self.seconds:.1f}"
@@ -47,7 +47,7 @@ class Outcomes:
 
 
 def run_point(point: CrashPoint | None, *, keeps_lines: bool = False) -> Workload:
-    """One run. ``violations`` is empty after a complete recovery; the brokers' logs are discarded."""
+    """Run once. ``violations`` is empty after a complete recovery; the brokers' logs are discarded."""
     logging.disable(logging.CRITICAL)
     was_enabled = gc.isenabled()
     gc.disable()
@@ -63,7 +63,7 @@ def run_point(point: CrashPoint | None, *, keeps_lines: bool = False) -> Workloa
 
 
 def enumerate_points(stride: int = 1) -> tuple[int, list[CrashPoint]]:
-    """The number of operations of the workload, and every ``stride``-th with both kinds of crash."""
+    """Return the number of operations of the workload, and crash points at every ``stride``-th operation."""
     workload = run_point(None)
     if workload.violations:
         raise RuntimeError(f"the workload fails without a crash: {workload.violations[0]}")
@@ -77,7 +77,7 @@ def enumerate_points(stride: int = 1) -> tuple[int, list[CrashPoint]]:
 
 
 def run_all(stride: int = 1, jobs: int = 1) -> Outcomes:
-    """Every crash point, or every ``stride``-th."""
+    """Run every crash point, or every ``stride``-th."""
     began = time.monotonic()
     operations, points = enumerate_points(stride)
     failures = tuple(failure for failure in _fail(points, jobs) if failure)
@@ -108,7 +108,7 @@ def _failures(points: list[CrashPoint]) -> list[str]:
 
 
 def _failure(point: CrashPoint) -> str:
-    """The violation after this crash, if any."""
+    """Return the violation after this crash; empty if there is none."""
     violations = run_point(point).violations
     if not violations:
         return ""
@@ -118,7 +118,7 @@ def _failure(point: CrashPoint) -> str:
 
 
 def main() -> int:
-    """The exit status: 1 after any failed recovery."""
+    """Run, and return the exit status: 1 after any failed recovery."""
     parser = argparse.ArgumentParser(prog="python -m verification.crash_points", description=__doc__)
     parser.add_argument("--stride", type=int, default=1, help="only every n-th operation (default: 1)")
     parser.add_argument("--at", type=int, help="only this operation, with its timeline")

@@ -1,4 +1,4 @@
-"""The workload whose disk operations are the crash points, and the checks after a crash.
+"""Runs the workload whose disk operations are the crash points, and the checks after a crash.
 
 Decides: the operations of three brokers, and that one of them crashes after a given disk operation.
 """
@@ -47,12 +47,12 @@ class CrashPoint:
 
 
 class Workload(Simulation):
-    """One run of the workload. It ends at the crash of the counted machine; then all must recover."""
+    """One run of the workload. It ends at the crash of the counted machine; then all brokers must recover."""
 
     def __init__(self, point: CrashPoint | None, *, odds: Odds = ODDS, keeps_lines: bool = False) -> None:
         super().__init__(SEED, odds, keeps_lines=keeps_lines)
         self.counted = self.machines[1]
-        self.steps: list[tuple[str, int]] = []  # the number of operations after each step
+        self.steps: list[tuple[str, int]] = []  # number of operations after each step
         self._point = point
         self._values = 0
         self._client = Client(self, "writer")
@@ -66,7 +66,7 @@ class Workload(Simulation):
             self.counted.is_killed_in_a_change = point.manner == KILL
 
     async def live(self) -> None:
-        """The workload up to the crash (at its end if none came), and the checks after it."""
+        """Run the workload up to the crash (or its end without a crash), and the checks after it."""
         for machine in self.machines:
             machine.start()
         work = asyncio.get_running_loop().create_task(self._work())
@@ -95,7 +95,7 @@ class Workload(Simulation):
     def _has_crashed(self) -> bool:
         return self._point is not None and self.counted.disk.dies_after is None
 
-    # The workload.
+    # Steps of the workload.
 
     async def _work(self) -> None:
         steps: tuple[Callable[[], Awaitable[None]], ...] = (
@@ -126,12 +126,12 @@ class Workload(Simulation):
         await self.make_topic(MOVING, 1, 1)
 
     async def _fill_segments(self) -> None:
-        """Enough records for several segments, in batches of one and of many."""
+        """Send enough records for several segments, in batches of one record and of many."""
         for number in range(12):
             await self._send(TOPIC, count=1 + number % 3)
 
     async def _lead(self, topic: str = TOPIC) -> None:
-        """The counted machine becomes leader."""
+        """Make the counted machine leader."""
         group_id = self._group(topic)
 
         def leads(machine: Machine) -> bool:
@@ -150,9 +150,7 @@ class Workload(Simulation):
             await asyncio.sleep(0.2)
 
     async def _cut_a_divergent_tail(self) -> None:
-        """The machine is isolated, accepts records that no other replica gets, and finds another leader after
-        its return.
-        """
+        """Isolate the machine, let it accept records that no other replica gets, and let it return."""
         others = [machine for machine in self.machines if machine is not self.counted]
         directions = [(self.counted.node, other.node) for other in others]
         self.network.block(directions + [(to, sender) for sender, to in directions], holds=False)
@@ -175,14 +173,14 @@ class Workload(Simulation):
         await asyncio.sleep(0.5)
 
     async def _transact(self) -> None:
-        """A transaction over two partitions is committed, and one is aborted."""
+        """Commit a transaction over two partitions, and abort another."""
         await self._make_transactional()
         for is_commit in (True, False):
             while await self._producer.transact(is_commit=is_commit) is None:
                 await self._producer.pause()
 
     async def _coordinate(self) -> None:
-        """The machine leads the coordinator and one of two partitions; one transaction exceeds its time."""
+        """Let the machine lead the coordinator and one of two partitions; one transaction times out."""
         await self._lead(TRANSACTIONS)
         await self._lead(LEDGER)
         await self._transact()
@@ -191,7 +189,7 @@ class Workload(Simulation):
         await asyncio.sleep(0.6)
 
     async def _stop_and_start(self) -> None:
-        """A clean stop: the log is closed with a checkpoint."""
+        """Stop the machine cleanly: the log is closed with a checkpoint."""
         self.counted.stop()
         await self._until(lambda: not self.counted.is_up)
         for _ in range(2):
@@ -208,27 +206,27 @@ class Workload(Simulation):
         await self._until(self._is_level)
 
     async def _leave_and_return_behind_the_log_start(self) -> None:
-        """The replica of the machine is removed, and added again by a snapshot."""
+        """Remove the replica of the machine, and add it again by a snapshot."""
         await self._move(FADING, 1, 3)
         for _ in range(6):
             await self._send(FADING)
         await self._move(FADING, 1, 2, 3)
 
     async def _join(self) -> None:
-        """The machine receives a log as an added replica, and votes in place of another."""
+        """Let the machine receive a log as an added replica, and vote in place of another."""
         await self._move(MOVING, 1, 3)
         for _ in range(3):
             await self._send(MOVING, count=3)
         await self._move(MOVING, 1, 2)
 
     async def _lead_a_change(self) -> None:
-        """The machine leads a membership change."""
+        """Let the machine lead a membership change."""
         await self._lead(MOVING)
         await self._send(MOVING)
         await self._move(MOVING, 2, 3)
 
     async def _leave(self) -> None:
-        """The machine leads the removal of its own replica."""
+        """Let the machine lead the removal of its own replica."""
         await self._send(MOVING)
         await self._move(MOVING, 1, 3)
         await self._send(MOVING)
@@ -290,7 +288,7 @@ class Workload(Simulation):
     async def _send(
         self, topic: str, *, to: Machine | None = None, count: int = 1, timeout_ms: int = 1500
     ) -> None:
-        """One batch, retried until it is acknowledged, unless only the crashed machine could do so."""
+        """Send one batch, retried until it is acknowledged, unless only the crashed machine could do so."""
         first = self._values + 1
         self._values += count
         values = [f"{topic}-{number}" for number in range(first, first + count)]
@@ -313,7 +311,7 @@ class Workload(Simulation):
                     if not error.is_definite or to is self.counted:
                         break
                     await asyncio.sleep(0.1)
-        finally:  # also when the machine crashes meanwhile
+        finally:  # also if the machine crashes during the send
             if target in self.checked:
                 self._note(self.checked.index(target), values, invoked, outcome, offset)
 

@@ -1,13 +1,13 @@
 """The command line: ``raftlog …``.
 
-Decides: the names of commands and options, output, exit codes. Leaves to others: the
-work itself (the client, ``api.server``, ``broker.cluster_files``). A command's module is imported when
-the command is called, and its dependencies when it runs, so that ``raftlog --help`` is fast. A command that
-only looks asks brokers through ``reading``, any other through the client (``connection``). What all commands
-have in common is in ``common_options`` and ``output``.
+Decides: the names of commands and options, output, exit codes. Leaves to others: the work itself (the client,
+``api.server``, ``broker.cluster_files``). A command's module is imported when the command is called, and its
+dependencies when it runs, so that ``raftlog --help`` is fast. Commands that only read ask brokers through
+``reading``, all others through the client (``connection``). The common parts of all commands are in
+``common_options`` and ``output``.
 
-Exit codes: 0 done; 1 refused or failed, and definitely not carried out; 2 wrong usage; 3 outcome unknown;
-4 no broker could be reached; 5 done, except for rejected lines.
+Exit codes: 0 done; 1 refused or failed, and definitely not carried out; 2 wrong usage; 3 outcome unknown; 4
+no broker could be reached; 5 done, except for rejected lines.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 VARIABLE: Final = "_RAFTLOG_COMPLETE"
-"""The environment variable with which a shell asks for completions."""
+"""The environment variable by which a shell requests completions."""
 
 
 def main() -> None:
-    """Entry point of the ``raftlog`` script."""
+    """Run the ``raftlog`` script."""
     replace_closed_streams()
     escape_unknown_characters()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -48,12 +48,12 @@ def main() -> None:
         _complete(app)
     try:
         app()
-    except OSError as error:  # of --help and --version: the output is closed, or its disk is full
+    except OSError as error:  # from --help and --version: the output is closed, or its disk is full
         sys.exit(f"error: {error}")
 
 
 def _complete(app: click.Command) -> None:
-    """Print completions, and no errors: they would be in the line that is typed."""
+    """Print completions, and no errors: they would appear in the line that the user types."""
     with open(os.devnull, "w") as sys.stderr:
         try:
             app(complete_var=VARIABLE)

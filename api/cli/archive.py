@@ -1,6 +1,6 @@
 """Commands about archives: ``archive write``, ``list``, ``verify``, ``replay``, ``compact`` and ``report``.
 
-Without Spark: they need pyarrow only, and fsspec for object stores.
+They need pyarrow, and fsspec for object stores, but not Spark.
 """
 
 from __future__ import annotations
@@ -52,25 +52,26 @@ def write(
         list[str], Argument(help="The topics to archive.", metavar="TOPIC...", completes="topics")
     ],
     archive: ArchiveArgument,
-    follow: Annotated[bool, Option("--follow", "-f", help="Go on with new records until Ctrl-C.")] = False,
+    follow: Annotated[bool, Option("--follow", "-f", help="Continue with new records until Ctrl-C.")] = False,
     interval: Annotated[
         str, Option("--interval", metavar="DURATION", help="With --follow, the time between batches.")
     ] = "1m",
     batch_records: Annotated[
-        int, Option("--batch-records", min=1, help="About the most records of a batch.")
+        int, Option("--batch-records", min=1, help="Approximate maximum of records in a batch.")
     ] = 1_000_000,
     batch_bytes: Annotated[
-        int, Option("--batch-bytes", min=1, help="About the most bytes of a batch, as the log has them.")
+        int, Option("--batch-bytes", min=1, help="Approximate maximum of log bytes in a batch.")
     ] = _BYTES_MAX,
     skip_lost: Annotated[
-        bool, Option("--skip-lost", help="Go on behind records that were deleted before they were archived.")
+        bool, Option("--skip-lost", help="Skip records that were deleted before they were archived.")
     ] = False,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
     """Archive the committed records of topics as Parquet files, each offset once.
 
-    Goes on where the archive ends, also after a crash, and ends where each topic ended when it began. Brokers
-    learn up to which offset each partition is archived: retention.archive.required=true waits for it.
+    Continues where the archive ends, also after a crash, and stops at the end that each topic had at the
+    start. Reports to the brokers up to which offset each partition is archived:
+    retention.archive.required=true waits for it.
 
     \b
     Examples:
@@ -103,9 +104,9 @@ def write(
 
 def list_all(
     archive: ArchiveArgument,
-    files: Annotated[bool, Option("--files", help="Every file instead of every partition.")] = False,
+    files: Annotated[bool, Option("--files", help="List files instead of partitions.")] = False,
 ) -> None:
-    """List the partitions of an archive, and which offsets it has of each.
+    """List the partitions of an archive with their archived offsets.
 
     \b
     Examples:
@@ -125,19 +126,19 @@ def list_all(
 def verify(
     archive: ArchiveArgument,
     remove_unlisted: Annotated[
-        bool, Option("--remove-unlisted", help="Remove files that killed tasks have left.")
+        bool, Option("--remove-unlisted", help="Remove unlisted files that killed tasks have left.")
     ] = False,
     older_than: Annotated[
-        str, Option("--older-than", metavar="DURATION", help="How old these files must be, such as 12h.")
+        str, Option("--older-than", metavar="DURATION", help="Minimum age of removed files, such as 12h.")
     ] = "1d",
 ) -> None:
-    """Verify every file of an archive and its offsets; ends with 1 if anything is wrong.
+    """Verify every file of an archive and its offsets; ends with 1 after a problem.
 
-    Reads all files. Each file must be there with its checksum and its rows, and the offsets of a partition
-    must have neither gaps nor overlaps.
+    Reads all files. Each file must exist with the checksum and the rows of its manifest, and the offsets of a
+    partition must have neither gaps nor overlaps.
 
-    Files that no manifest lists do not count; they are left by tasks that were killed. --remove-unlisted
-    removes those whose offsets other files have, unless a file has a problem.
+    Files that no manifest lists are ignored; killed tasks leave such files. --remove-unlisted removes those
+    whose offsets are in listed files, unless a listed file has a problem.
 
     \b
     Examples:
@@ -167,7 +168,7 @@ def replay(
     archive: ArchiveArgument,
     topic: Annotated[str, Argument(help="The archived topic.", completes="topics")],
     into: Annotated[str, Option("--into", help="The topic that gets the records.", completes="topics")],
-    job: Annotated[str, Option("--job", help="A name; the same name goes on where the job has ended.")],
+    job: Annotated[str, Option("--job", help="Name of the job; a repeated run continues it.")],
     partition: Annotated[
         int | None, Option("--partition", "-p", min=0, help="Only this partition.  [default: all]")
     ] = None,
@@ -180,11 +181,11 @@ def replay(
     chunk: Annotated[int, Option("--chunk", min=1, help="Records of one transaction.")] = 10_000,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Send archived records of a topic to a topic, each once. Goes on where the job has ended.
+    """Send archived records of a topic to a topic, each once. A repeated job continues where it ended.
 
     Records keep their partition, key, value, headers and time, and get the headers orig.topic, orig.partition
-    and orig.offset. The target has at least as many partitions as the archived topic. Run it again with the
-    same job after an error or a crash.
+    and orig.offset. The target must have at least as many partitions as the archived topic. After an error or
+    a crash, run the command again with the same job.
 
     \b
     Example:
@@ -216,7 +217,7 @@ def compact(
 ) -> None:
     """Join small files of an archive; readers see the same records.
 
-    The files that were joined stay, as readers that have begun still need them.
+    The joined files are kept, because running readers still need them.
 
     \b
     Example:
@@ -227,7 +228,7 @@ def compact(
 
         found = joined(storage, target_bytes=target_bytes)
         if found is None:
-            problem("another compaction was faster; nothing has changed")
+            problem("another compaction has finished first; nothing was changed")
             raise click.exceptions.Exit(REFUSED)
         done(f"{counted(found[0], 'file')} became {found[1]}", before=found[0], after=found[1])
 
@@ -235,14 +236,16 @@ def compact(
 def report(
     archive: ArchiveArgument,
     topic: Annotated[str | None, Argument(help="Only this topic.  [default: all of the archive]")] = None,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only show what brokers know.")] = False,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Report nothing; show the offsets that brokers have.")
+    ] = False,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Tell brokers up to which offset partitions are archived.
+    """Report to brokers up to which offset partitions are archived.
 
     Retention of topics with retention.archive.required=true deletes nothing above that offset. The command
-    archive write, and the archive sink of Spark if it has bootstrap.servers, report after each batch. The
-    offset never goes back.
+    archive write reports after each batch; so does the archive sink of Spark if it has bootstrap.servers. The
+    offset never decreases.
 
     \b
     Examples:
@@ -254,7 +257,7 @@ def report(
 
         topics = {one.topic for one in catalogue.partitions if topic in (None, one.topic)}
         if not topics:
-            wrong_usage("the archive has no such records; `raftlog archive list` shows what it has")
+            wrong_usage("the archive has no records of the topic; `raftlog archive list` shows its contents")
         with connected(server) as client:
             found = reported(client, catalogue, topics, changes_nothing=dry_run)
         rows: list[Row] = [
@@ -273,17 +276,17 @@ def report(
 def _note_unlisted(
     storage: Storage, catalogue: Catalogue, grace_s: float, *, removes: bool, is_damaged: bool
 ) -> None:
-    """Print how many files no manifest lists, and remove the removable files if asked to."""
+    """Print the number of files that no manifest lists, and remove the removable files on request."""
     from spark_io.archive.unlisted import find_unlisted, removable, remove
 
     found = find_unlisted(storage, now_s=time.time())
     if not found:
         return
-    note(f"{counted(len(found), 'file')} in no manifest, which do not count")
+    note(f"{counted(len(found), 'file')} in no manifest, which are ignored")
     if not removes:
         return
     if is_damaged:
-        note("none is removed: they may have what a file with a problem has lost")
+        note("no file is removed: unlisted files may have records that a damaged file has lost")
         return
     chosen = removable(found, catalogue, grace_s)
     remove(storage, chosen)
@@ -291,7 +294,9 @@ def _note_unlisted(
 
 
 def _write_all(writers: Sequence[TopicWriter], pause_s: float | None) -> None:
-    """Archive what topics have, once, or with a pause again and again: errors that pass end nothing then."""
+    """Archive the topics once, or with ``pause_s`` repeatedly; then temporary errors do not end the
+    command.
+    """
     while True:
         begun_s = time.monotonic()
         for one in writers:
@@ -336,7 +341,7 @@ def _seconds(option: str, duration: str) -> float:
 
 @contextmanager
 def _opened(archive: str) -> Iterator[tuple[Storage, Catalogue]]:
-    """An archive and its files. Its errors are reported as those of brokers are."""
+    """Open an archive and its catalogue, and report its errors as errors of brokers are reported."""
     try:
         import pyarrow as pa
 
@@ -370,7 +375,7 @@ def _opened(archive: str) -> Iterator[tuple[Storage, Catalogue]]:
 
 
 def _in_words(error: Exception) -> str:
-    """The message of an error, with options of this command in place of Spark options."""
+    """Return the message of an error, with options of this command in place of Spark options."""
     text = str(error)
     for of_spark, ours in _OPTIONS_OF_SPARK.items():
         text = text.replace(of_spark, ours)
@@ -389,7 +394,7 @@ def _ranges(
             first = files[0].start if start is None else start
             found.append(Range(topic, one.partition, first, files[-1].end if end is None else end))
     if not found:
-        wrong_usage(f"the archive has no records of {topic}; `raftlog archive list` shows what it has")
+        wrong_usage(f"the archive has no records of {topic}; `raftlog archive list` shows its contents")
     if any(one.start >= one.end for one in found):
         wrong_usage("--from is not below --to; choose offsets that `raftlog archive list` shows")
     return found

@@ -1,9 +1,8 @@
-"""``bench``: load a running cluster and report throughput and latency.
+"""Commands that load a running cluster and report throughput and latency: ``bench``.
 
-Batches are prebuilt and responses are not parsed, so that the brokers are measured and not this client.
-Leaves to
-others: the loop (``closed_loop``), the connections (``raw_http``), comparisons with other systems
-(``bench``).
+Batches are prebuilt and responses are not parsed, so that the measurement is about the brokers and not about
+this client. Leaves to others: the loop (``closed_loop``), the connections (``raw_http``), comparisons with
+other systems (``bench``).
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def latency(
     seconds: SecondsOption = 10,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Produce one record at a time to the first partition, and wait for each."""
+    """Produce single records to the first partition, each after the receipt of the previous record."""
     with errors_reported(changing=True):
         leaders = _leaders(server, topic, partitions)
         _run(lambda: _send(leaders[:1], topic, 1, record_bytes, seconds, records), topic, record_bytes)
@@ -69,7 +68,7 @@ def consume(
     seconds: SecondsOption = 10,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Read all partitions of a topic in binary batches, until their end."""
+    """Read all partitions of a topic in binary batches, up to their ends."""
     with errors_reported():
         leaders = _leaders(server, topic, None)
         _run(lambda: _read(leaders, topic, seconds, records), topic, None)
@@ -96,7 +95,7 @@ def _run(work: Callable[[], Awaitable[tuple[Measured, int]]], topic: str, record
 
 
 def _leaders(server: str, topic: str, partitions: int | None) -> list[tuple[int, str]]:
-    """Each partition and its leader's address; creates the topic when ``partitions`` is given."""
+    """Return each partition with its leader's address; creates the topic if ``partitions`` is given."""
     from raftlog.errors import NoLeader
 
     with connected(server) as client:

@@ -37,14 +37,14 @@ def drain(broker: BrokerArgument, server: ServerOption = DEFAULT_SERVER) -> None
 def decommission(
     broker: BrokerArgument,
     wait: Annotated[
-        str | None, Option(metavar="DURATION", help="Wait until no replica is left, at most so long: 10m.")
+        str | None, Option(metavar="DURATION", help="Longest wait until no replica is left, such as 10m.")
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
     """Move all replicas of a broker to others, so that it can be removed.
 
-    With --wait the command ends with 1 if replicas, or its vote on metadata, are left when the time is up;
-    they go on moving. The broker may be dead, or die meanwhile.
+    With --wait the command ends with 1 if the broker still has replicas or its vote on metadata after this
+    time; the moves continue. The broker may be dead, or die during the moves.
 
     \b
     Example:
@@ -55,7 +55,7 @@ def decommission(
         show_brokers([shown], single=True)
     left = "its vote on metadata"
     if shown.replicas:
-        left = f"{counted(shown.replicas, 'replica')}; the moves go on"
+        left = f"{counted(shown.replicas, 'replica')}; the moves continue"
     is_done = not shown.replicas and not shown.metadata_voter
     if wait is not None and not is_done:
         note(f"broker {broker} still has {left}")
@@ -65,7 +65,7 @@ def decommission(
 
 
 def recommission(broker: BrokerArgument, server: ServerOption = DEFAULT_SERVER) -> None:
-    """Use a broker again: end draining and decommissioning. Replicas that have moved stay where they are.
+    """Use a broker again: end draining and decommissioning. Moved replicas do not return.
 
     \b
     Example:
@@ -76,10 +76,11 @@ def recommission(broker: BrokerArgument, server: ServerOption = DEFAULT_SERVER) 
 
 
 def forget(broker: BrokerArgument, server: ServerOption = DEFAULT_SERVER) -> None:
-    """Remove a stopped broker from the cluster for good; its id is not given again.
+    """Remove a stopped broker from the cluster permanently; its id is never used again.
 
-    It holds no replica and has no vote on metadata: decommission it first, or wait until its replicas are
-    restored on others. If its process starts again, it is refused. Repeating the command changes nothing.
+    The broker must have no replica and no vote on metadata: decommission it first, or wait until its replicas
+    are restored on others. If its process starts again, the cluster refuses it. Repeating the command changes
+    nothing.
 
     \b
     Example:
@@ -89,4 +90,4 @@ def forget(broker: BrokerArgument, server: ServerOption = DEFAULT_SERVER) -> Non
         forgotten = client.brokers.forget(broker)
         row = {"broker_id": forgotten.broker_id, "metadata_version": forgotten.metadata_version}
         show([row], single=True)
-    note(f"broker {broker} was removed for good; its data directory can be deleted")
+    note(f"broker {broker} was removed permanently; its data directory can be deleted")

@@ -1,6 +1,6 @@
-"""A closed loop of load: a number of connections, each with one request at a time.
+"""Runs a closed loop of load: a number of connections, each with one request at a time.
 
-Decides: how throughput and latency are measured. Leaves to others: what a request is.
+Decides: how throughput and latency are measured. Leaves to others: the contents of a request.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ class Connection(Protocol):
         """Send one prebuilt batch; return once it is acknowledged."""
 
     async def close(self) -> None:
-        """Idempotent."""
+        """Close the connection; may be called again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The result of one round of load. Latencies are of one request, in milliseconds."""
+    """The result of one round of load. Latencies are per request, in milliseconds."""
 
     records_per_s: float
     p50_ms: float
@@ -35,7 +35,9 @@ class Measured:
 async def run(
     connections: Sequence[Connection], *, records: int, seconds: float, requests_max: int | None = None
 ) -> Measured:
-    """Load for ``seconds`` or until ``requests_max`` are acknowledged; each request has ``records``."""
+    """Load for ``seconds`` or until ``requests_max`` are acknowledged; each request has ``records``
+    records.
+    """
     for connection in connections:
         await connection.send()  # each connection is warmed up before the clock starts
     latencies: list[float] = []
@@ -55,7 +57,7 @@ async def run(
 
 
 def measured(latencies: list[float], *, records: int, took_s: float) -> Measured:
-    """The figures of one round; latencies in seconds."""
+    """Compute the figures of one round; ``latencies`` are in seconds."""
     latencies.sort()
     return Measured(
         records_per_s=records / took_s,
@@ -66,5 +68,5 @@ def measured(latencies: list[float], *, records: int, took_s: float) -> Measured
 
 
 def percentile(rising: Sequence[float], percent: int) -> float:
-    """The value that this percentage does not exceed; 0 without values."""
+    """Return the value that this percentage of the values does not exceed; 0 without values."""
     return 0.0 if not rising else rising[min(len(rising) - 1, len(rising) * percent // 100)]

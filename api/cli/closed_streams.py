@@ -1,4 +1,4 @@
-"""Standard streams that are closed, as by ``raftlog consume orders >&-``, or that have few characters."""
+"""Replaces closed standard streams, as of ``raftlog consume orders >&-``, and escapes unknown characters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ CLOSED: Final = "standard output is closed; redirect it to a file or to /dev/nul
 
 
 def replace_closed_streams() -> None:
-    """Take the numbers of closed standard streams, which the next files and sockets would get otherwise."""
+    """Occupy the descriptors of closed standard streams, which the next files and sockets would get
+    otherwise.
+    """
     if None not in (sys.stdin, sys.stdout, sys.stderr):
         return
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -24,18 +26,18 @@ def replace_closed_streams() -> None:
 
 
 def escape_unknown_characters() -> None:
-    """Have standard output and error write characters that their encoding lacks as ``\\u65e5``."""
+    """Escape characters that the encoding of standard output or error lacks, for example as ``\\u65e5``."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 class OutputClosed(OSError):
-    """A command wrote to its standard output, and has none."""
+    """A command wrote to its standard output, which is closed."""
 
 
 class ClosedOutput:
-    """Standard output of a process that was started without one: writing says so."""
+    """Standard output of a process that was started without one: each write raises ``OutputClosed``."""
 
     @property
     def buffer(self) -> ClosedOutput:
@@ -43,20 +45,20 @@ class ClosedOutput:
         return self
 
     def write(self, _: object) -> int:
-        """Raises ``OSError``."""
+        """Raise ``OutputClosed``."""
         raise OutputClosed(CLOSED)
 
     def writelines(self, _: object) -> None:
-        """Raises ``OSError``."""
+        """Raise ``OutputClosed``."""
         raise OutputClosed(CLOSED)
 
     def flush(self) -> None:
         """Do nothing: no output is buffered."""
 
     def fileno(self) -> int:
-        """Raises ``OSError``."""
+        """Raise ``OutputClosed``."""
         raise OutputClosed(CLOSED)
 
     def isatty(self) -> bool:
-        """No terminal."""
+        """Return False: there is no terminal."""
         return False

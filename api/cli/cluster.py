@@ -48,7 +48,7 @@ def brokers(server: ServerOption = DEFAULT_SERVER) -> None:
 
 
 def health(server: ServerOption = DEFAULT_SERVER) -> None:
-    """Show the problems of a cluster; ends with 1 if there are any.
+    """Show the problems of a cluster; ends with 1 if it has problems.
 
     Problems are brokers that are down, have no room for records or have closed replicas, and
     partitions without a leader or with replicas that are offline or not in sync.

@@ -1,7 +1,6 @@
-"""All commands and their names.
+"""Names all commands, and imports their modules when they are called.
 
-A command's module is imported when the command is called: help for all of them needs only the names and
-texts here, so no command pays for the imports of another.
+Help for all commands needs only the names and texts here, so no command waits for the imports of another.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from api.cli.common_options import with_common_options
 from api.cli.parameters import command_of
 from api.stop_signals import interruption_code
 
-_COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and the first line of its help
+_COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function, and the first line of the help
     "dev": (
         "api.cli.local",
         "dev",
@@ -36,32 +35,32 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
     "import": (
         "api.cli.kafka_import",
         "import_topic",
-        "Copy a topic of Kafka, each record once. Goes on where an earlier run has ended.",
+        "Copy a topic of Kafka, each record once. Continues where an earlier run ended.",
     ),
     "consume": (
         "api.cli.consume",
         "consume",
-        "Print the messages of topics, with --follow also new ones.",
+        "Print the messages of topics; with --follow also new messages.",
     ),
     "verify": (
         "api.cli.verify",
         "verify",
-        "Verify all files of a stopped broker; ends with 1 after damage.",
+        "Verify all files of a stopped broker; ends with 1 if it finds damage.",
     ),
     "cluster init": (
         "api.cli.local",
         "init",
-        "Create a cluster's secret and one settings file per broker; print how to start each.",
+        "Create a cluster's secret and one settings file per broker; print the commands that start them.",
     ),
     "cluster token": (
         "api.cli.joining",
         "token",
-        "Print a token with which a broker can join, within an hour.",
+        "Print a token with which a broker can join within an hour.",
     ),
     "cluster join": (
         "api.cli.joining",
         "join",
-        "Let a new broker into a cluster and write its settings; print how to start it.",
+        "Let a new broker into a cluster and write its settings; print the command that starts it.",
     ),
     "cluster describe": (
         "api.cli.cluster",
@@ -71,12 +70,12 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
     "cluster health": (
         "api.cli.cluster",
         "health",
-        "Show the problems of a cluster; ends with 1 if there are any.",
+        "Show the problems of a cluster; ends with 1 if it has problems.",
     ),
     "cluster plan": (
         "api.cli.plans",
         "plan",
-        "Show the moves that make all brokers carry alike, and carry them out.",
+        "Show the moves that balance the brokers, and carry them out.",
     ),
     "cluster restart": (
         "api.cli.restarts",
@@ -97,12 +96,12 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
     "broker recommission": (
         "api.cli.brokers",
         "recommission",
-        "Use a broker again: end draining and decommissioning. Replicas that have moved stay where they are.",
+        "Use a broker again: end draining and decommissioning. Moved replicas do not return.",
     ),
     "broker forget": (
         "api.cli.brokers",
         "forget",
-        "Remove a stopped broker from the cluster for good; its id is not given again.",
+        "Remove a stopped broker from the cluster permanently; its id is never used again.",
     ),
     "topic create": ("api.cli.topics", "create", "Create a topic."),
     "topic list": ("api.cli.topics", "list_all", "List all topics, or those whose names match a pattern."),
@@ -115,7 +114,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
     "topic add-partitions": (
         "api.cli.topics",
         "add_partitions",
-        "Add partitions to a topic. Existing records stay where they are.",
+        "Add partitions to a topic. Existing records stay in their partitions.",
     ),
     "topic decommission-partitions": (
         "api.cli.topics",
@@ -125,7 +124,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
     "topic recommission-partitions": (
         "api.cli.topics",
         "recommission_partitions",
-        "Have decommissioned partitions of a topic take records again.",
+        "Let decommissioned partitions of a topic take records again.",
     ),
     "topic delete": (
         "api.cli.topics",
@@ -176,17 +175,17 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
     "group describe": (
         "api.cli.groups",
         "describe",
-        "Show a group's members, their partitions, and how far it is behind.",
+        "Show a group's members, their partitions, and its lag.",
     ),
     "group rebalances": (
         "api.cli.groups",
         "rebalances",
-        "Show a group's newest rebalances: when, why and how long.",
+        "Show a group's newest rebalances: their times, reasons and durations.",
     ),
     "group reset": (
         "api.cli.groups",
         "reset",
-        "Move the committed offsets of a group; --dry-run only shows what would change.",
+        "Move the committed offsets of a group; --dry-run only shows the changes.",
     ),
     "group delete": (
         "api.cli.groups",
@@ -202,19 +201,27 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
     "transaction abort": (
         "api.cli.transactions",
         "abort",
-        "Abort the open transaction of a transactional id, also one that is prepared.",
+        "Abort the open or prepared transaction of a transactional id.",
     ),
-    "delayed send": ("api.cli.delayed", "send", "Send one record that is stored in its topic later."),
+    "delayed send": (
+        "api.cli.delayed",
+        "send",
+        "Send one record that is stored in its topic at a later time.",
+    ),
     "delayed list": ("api.cli.delayed", "list_all", "List the messages that are not in their topics yet."),
     "delayed describe": ("api.cli.delayed", "describe", "Show one delayed message with its record."),
     "delayed reschedule": ("api.cli.delayed", "reschedule", "Give a delayed message another time."),
     "delayed cancel": ("api.cli.delayed", "cancel", "Cancel a delayed message."),
     "queue receive": ("api.cli.queues", "receive", "Lease jobs of a queue and print them."),
     "queue ack": ("api.cli.queues", "ack", "Acknowledge jobs: they are done."),
-    "queue nack": ("api.cli.queues", "nack", "Give jobs back: they are delivered again."),
-    "queue extend": ("api.cli.queues", "extend", "Extend the leases of jobs, from now on."),
-    "queue dead-letter": ("api.cli.queues", "dead_letter", "Give jobs up: they become dead letters."),
-    "queue describe": ("api.cli.queues", "describe", "Show how far a queue has come, and its open jobs."),
+    "queue nack": ("api.cli.queues", "nack", "Return jobs to the queue: they are delivered again."),
+    "queue extend": ("api.cli.queues", "extend", "Extend the leases of jobs, counted from now."),
+    "queue dead-letter": (
+        "api.cli.queues",
+        "dead_letter",
+        "Move jobs to the dead letters: they are not delivered again.",
+    ),
+    "queue describe": ("api.cli.queues", "describe", "Show the progress of a queue, and its open jobs."),
     "queue delete": ("api.cli.queues", "delete", "Delete a queue: open jobs are forgotten."),
     "schedule create": (
         "api.cli.schedules",
@@ -224,17 +231,17 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
     "schedule list": ("api.cli.schedules", "list_all", "List the schedules."),
     "schedule describe": ("api.cli.schedules", "describe", "Show one schedule with its record."),
     "schedule pause": ("api.cli.schedules", "pause", "Stop a schedule until it is resumed."),
-    "schedule resume": ("api.cli.schedules", "resume", "Have a schedule go on from now."),
+    "schedule resume": ("api.cli.schedules", "resume", "Resume a schedule from now on."),
     "schedule delete": ("api.cli.schedules", "delete", "Delete a schedule."),
     "dead-letter list": (
         "api.cli.dead_letters",
         "list_all",
-        "List the records that a group has given up and that nobody has decided about.",
+        "List the open dead letters of a group: neither redriven nor discarded.",
     ),
     "dead-letter describe": (
         "api.cli.dead_letters",
         "describe",
-        "Show one dead letter: why and when it failed, its headers and its value.",
+        "Show one dead letter: the reason and time of the failure, its headers and its value.",
     ),
     "dead-letter redrive": (
         "api.cli.dead_letters",
@@ -244,7 +251,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
     "dead-letter discard": (
         "api.cli.dead_letters",
         "discard",
-        "Discard dead letters: nothing tries them again.",
+        "Discard dead letters: they are not tried again.",
     ),
     "archive write": (
         "api.cli.archive",
@@ -254,17 +261,17 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
     "archive list": (
         "api.cli.archive",
         "list_all",
-        "List the partitions of an archive, and which offsets it has of each.",
+        "List the partitions of an archive with their archived offsets.",
     ),
     "archive verify": (
         "api.cli.archive",
         "verify",
-        "Verify every file of an archive and its offsets; ends with 1 if anything is wrong.",
+        "Verify every file of an archive and its offsets; ends with 1 after a problem.",
     ),
     "archive replay": (
         "api.cli.archive",
         "replay",
-        "Send archived records of a topic to a topic, each once. Goes on where the job has ended.",
+        "Send archived records of a topic to a topic, each once. A repeated job continues where it ended.",
     ),
     "archive compact": (
         "api.cli.archive",
@@ -274,7 +281,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
     "archive report": (
         "api.cli.archive",
         "report",
-        "Tell brokers up to which offset partitions are archived.",
+        "Report to brokers up to which offset partitions are archived.",
     ),
     "context list": ("api.cli.context_commands", "list_all", "List the contexts."),
     "context add": (
@@ -290,7 +297,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
     "context show": (
         "api.cli.context_commands",
         "show_one",
-        "Show a context, or which cluster commands use and why.",
+        "Show a context, or the cluster that commands use and the source of this choice.",
     ),
     "context remove": ("api.cli.context_commands", "remove", "Forget the address of a cluster."),
     "completion": (
@@ -302,7 +309,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
     "inspect segment": (
         "api.cli.inspect",
         "segment",
-        "Show the batches of a segment file and verify checksums; ends with 1 if one is damaged.",
+        "Show the batches of a segment file and verify checksums; ends with 1 if a batch is damaged.",
     ),
     "bench produce": (
         "api.cli.bench",
@@ -312,22 +319,22 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
     "bench consume": (
         "api.cli.bench",
         "consume",
-        "Read all partitions of a topic in binary batches, until their end.",
+        "Read all partitions of a topic in binary batches, up to their ends.",
     ),
     "bench latency": (
         "api.cli.bench",
         "latency",
-        "Produce one record at a time to the first partition, and wait for each.",
+        "Produce single records to the first partition, each after the receipt of the one before.",
     ),
     "chaos run": (
         "chaos.commands",
         "run",
-        "Break a cluster on this machine under load, and check what its clients saw.",
+        "Inject faults into a loaded cluster on this machine, and check what its clients saw.",
     ),
     "chaos replay": (
         "chaos.commands",
         "replay",
-        "Inject the faults of an earlier run again, at the same times with the same seeds.",
+        "Inject the faults of an earlier run again, at their times and with their seeds.",
     ),
     "chaos faults": (
         "chaos.commands",
@@ -337,16 +344,17 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
     "chaos control": (
         "chaos.commands",
         "control",
-        "Run a system that must be found guilty of losing acknowledged writes.",
+        "Check the checkers: run a system that loses acknowledged writes.",
     ),
     "chaos check": (
         "chaos.commands",
         "check",
-        "Check a history of sends and polls for anomalies; ends with 1 if there are any.",
+        "Check a history of sends and polls for anomalies; ends with 1 if it finds any that are not "
+        "permitted.",
     ),
 }
 _GROUPS = {
-    "broker": "Brokers: list them, take one out of use, or use it again.",
+    "broker": "Brokers: list them, remove one from use, or use it again.",
     "topic": "Create, show, change and delete topics.",
     "partition": "Leaders and replicas of partitions.",
     "cluster": "The cluster as a whole, and its brokers.",
@@ -365,16 +373,16 @@ _GROUPS = {
 
 
 class _Group(click.Group):
-    """Commands that are known by name and imported when called."""
+    """A group of commands that are known by name and imported when called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of ``_COMMANDS``."""
+        """List the commands in the order of ``_COMMANDS``."""
         return list(self.commands)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The called command."""
+        """Import and return the called command."""
         name, command, rest = super().resolve_command(ctx, args)
         full_name = f"{self.name} {name}".strip()
         return name, _imported(full_name) if full_name in _COMMANDS else command, rest
@@ -385,7 +393,7 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise click.exceptions.Exit(interruption_code()) from None
-        except click.Abort as ended:  # at a question, by a signal or the end of the input
+        except click.Abort as ended:  # raised at a prompt, by a signal or the end of the input
             if isinstance(ended.__context__, KeyboardInterrupt):
                 raise click.exceptions.Exit(interruption_code()) from None
             raise
@@ -431,11 +439,13 @@ def app() -> None:
       raftlog consume orders
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a command was given, which runs itself
+        signal.signal(
+            signal.SIGINT, signal.default_int_handler
+        )  # the called command handles the signal itself
 
 
 def _all_commands() -> None:
-    """Stand-ins with a name and a line of help, until one is called."""
+    """Add commands that only have a name and a line of help; a call imports the real command."""
     groups: dict[str, click.Group] = {"": app}
     for name, (_, _, summary) in _COMMANDS.items():
         group, _, last = name.rpartition(" ")

@@ -1,12 +1,12 @@
-"""Options that commands have in common, in one place.
+"""Adds the common options of commands.
 
-Decides: which commands have which of them. All have ``--output`` and ``--color``, those of a cluster
-``--context``, and those that list, describe or check have ``--watch``. Their values are in the context of the
-command, where output and addresses are chosen; no command declares them itself.
+Decides: which commands have which common option. All commands have ``--output`` and ``--color``, commands
+about a cluster ``--context``, and commands that list, describe or check ``--watch``. The values are in the
+context of the command, where output and addresses are chosen; commands do not declare them.
 
-``--watch`` shows a command's result again and again. A terminal is cleared before each result; a pipe gets
-one result after the other. One round runs at a time, and the next one begins after a pause, so that slow
-brokers are not asked more often. A broker that cannot be reached is shown and asked again.
+``--watch`` repeats a command's result. A terminal is cleared before each result; a pipe gets one result after
+the other. One round runs at a time, and the next round begins after a pause, so that slow brokers are not
+asked more often. If no broker can be reached, the error is shown, and the next round tries again.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from api.cli.output import (
 from api.cli.parameters import Choice, FiniteNumber, names_of
 
 WATCHED: Final = frozenset({"list", "describe", "health"})
-"""The last words of commands that only look."""
-_SIGNALLED: Final = 128  # and the number of the signal
-_CLEAR: Final = "\x1b[H\x1b[2J"  # what was there before stays in the scrollback
+"""Last words of the names of commands that only read."""
+_SIGNALLED: Final = 128  # plus the number of the signal
+_CLEAR: Final = "\x1b[H\x1b[2J"  # earlier output stays in the scrollback
 
 
 def with_common_options(full_name: str, command: click.Command) -> click.Command:
-    """The command with the options that it has in common with others."""
+    """Return the command with its common options added."""
     server = next((each for each in command.params if each.name == "server"), None)
     if server is not None and server.default is not None:
         server.callback = _chosen_address
@@ -65,7 +65,7 @@ def with_common_options(full_name: str, command: click.Command) -> click.Command
 
 
 def _choice_option(names: list[str], default: StrEnum, key: str, text: str) -> click.Option:
-    """The option that chooses a member of the enumeration of ``default``."""
+    """Create the option that chooses a member of the enumeration of ``default``."""
     return click.Option(
         names,
         type=Choice(list(type(default))),
@@ -81,10 +81,10 @@ def _context_option() -> click.Option:
     return click.Option(
         ["--context"],
         metavar="NAME",
-        is_eager=True,  # the address is chosen after it
+        is_eager=True,  # the address is chosen after this option is read
         envvar="RAFTLOG_CONTEXT",
         show_envvar=True,
-        help="A cluster of `raftlog context list`, if no address is given.",
+        help="A context of `raftlog context list`; used if no address is given.",
         expose_value=False,
         callback=_kept("raftlog.context"),
         shell_complete=names_of("contexts"),
@@ -98,12 +98,12 @@ def _watch_option() -> click.Option:
         is_flag=False,
         flag_value="2",
         type=FiniteNumber(min=0.1, max=86_400),
-        help="Show the result again and again until Ctrl-C.  [2 seconds]",
+        help="Show the result repeatedly until Ctrl-C.  [2 seconds]",
     )
 
 
 def _chosen_address(context: click.Context, server: click.Parameter, url: str) -> str:
-    """The address of the cluster: an option, the environment, a context, or this machine."""
+    """Return the address of the cluster: of an option, the environment, a context, or this machine."""
     is_given, is_set = (
         context.get_parameter_source("server") is source
         for source in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
@@ -116,7 +116,7 @@ def _chosen_address(context: click.Context, server: click.Parameter, url: str) -
 
 
 def _kept(key: str) -> Callable[[click.Context, click.Parameter, object], None]:
-    """The callback that stores the value of an option where the command and its output find it."""
+    """Create the callback that stores the value of an option in the context of the command."""
 
     def keep(context: click.Context, _: click.Parameter, value: object) -> None:
         context.meta[key] = value
@@ -125,7 +125,7 @@ def _kept(key: str) -> Callable[[click.Context, click.Parameter, object], None]:
 
 
 def _repeated(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with an argument ``watch_s``: the pause between rounds, or ``None`` for one round."""
+    """Wrap a command with an argument ``watch_s``: the pause between rounds, or ``None`` for one round."""
 
     @wraps(command)
     def run(*, watch_s: float | None, **options: object) -> None:
@@ -155,24 +155,24 @@ def _watch(show_once: Callable[[], None], pause_s: float) -> None:
 
 
 class _Picture(io.StringIO):
-    """Collected output, which is in colour if it goes to a terminal."""
+    """Collected output, with colours if it goes to a terminal."""
 
     def __init__(self, *, is_terminal: bool) -> None:
         super().__init__()
         self._is_terminal = is_terminal
 
     def isatty(self) -> bool:
-        """Whether a terminal will show it."""
+        """Return whether a terminal will show the output."""
         return self._is_terminal
 
 
 def _round(show_once: Callable[[], None]) -> int:
-    """Write a result at once, and return the exit code that the command would have."""
+    """Run the command, write its result in one piece, and return the exit code of the command."""
     is_terminal = sys.stdout.isatty()
     collected, code = _Picture(is_terminal=is_terminal), 0
     with ExitStack() as redirected:
         redirected.enter_context(redirect_stdout(collected))
-        if is_terminal:  # problems belong to the picture
+        if is_terminal:  # problems are part of the result on a terminal
             redirected.enter_context(redirect_stderr(collected))
         try:
             show_once()

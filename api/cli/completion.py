@@ -1,8 +1,8 @@
-"""Completion in shells: the scripts, and the names of topics, groups and contexts.
+"""Completes commands in shells: prints the scripts, and finds the names of topics, groups and contexts.
 
-Decides: that completing is fast and silent: the first broker that answers is asked, for at most a second, and
-nothing is completed after an error. Leaves to others: commands and options (click), and which cluster it is
-(``common_options``).
+Decides: that completion is fast and silent: it asks the first broker that answers, for at most a second, and
+completes nothing after an error. Leaves to others: commands and options (click), and the choice of the
+cluster (``common_options``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Shell(enum.StrEnum):
 def completion(shell: Annotated[Shell, Argument(help="The shell.")]) -> None:
     """Print the script that completes commands, options and names in a shell.
 
-    The names are those of topics, groups and contexts.
+    It completes names of topics, groups and contexts.
 
     \b
     Examples:
@@ -50,12 +50,14 @@ def completion(shell: Annotated[Shell, Argument(help="The shell.")]) -> None:
 
     kind = get_completion_class(shell.value)
     assert kind is not None
-    script = ShellComplete.source(kind(app, {}, "raftlog", VARIABLE))  # without asking for bash's version
+    script = ShellComplete.source(
+        kind(app, {}, "raftlog", VARIABLE)
+    )  # without a call of bash, which ``get_source`` makes to find its version
     printed(script, shell=shell.value, script=script)
 
 
 def names(kind: str, context: click.Context, incomplete: str) -> list[str]:
-    """The names of a kind that begin with this text; none if they cannot be had at once."""
+    """Return the names of a kind that begin with ``incomplete``; empty if no broker answers in time."""
     found: list[str] = []
     thread = threading.Thread(target=_collect, args=(kind, context.params.get("server"), found), daemon=True)
     thread.start()
@@ -71,7 +73,7 @@ def _collect(kind: str, server: object, found: list[str]) -> None:
 
 
 def _listed(kind: str, server: str) -> Sequence[str]:
-    """The first names in a list of the cluster, from the first of its addresses that answers."""
+    """Return the first names in a list of the cluster, from the first of its addresses that answers."""
     from raftlog.client.options import broker_urls
     from raftlog.wire import groups, topics
 

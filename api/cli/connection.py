@@ -1,7 +1,7 @@
-"""The client of a command.
+"""Opens the connection of a command to a cluster.
 
-Decides: how long a command tries to reach a broker, and how long it waits for an election. Leaves to
-others: all requests (the client).
+Decides: how long a command tries to reach a broker, and how long it waits for an election. Leaves to others:
+all requests (the client).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from raftlog.client import Client
     from raftlog.wire.bodies import TopicDescription
 
-PROBE_TIMEOUT = "3s"  # of one address
+PROBE_TIMEOUT = "3s"  # timeout of one address
 RETRY_TIMEOUT = "15s"
 
 
 @contextmanager
 def connected(server: str, rack: str | None = None) -> Iterator[Client]:
-    """A client of the cluster, once a broker has answered. Raises ``NotSent`` when none does.
+    """Open a client of the cluster once a broker has answered. Raises ``NotSent`` if no broker answers.
 
     If a topic does not exist, the error suggests the most similar name.
 
-    A first request separates the two waits: no broker is reachable (an error after seconds), and a partition
-    has no leader at the moment (worth waiting for).
+    The first request separates two waits: if no broker is reachable, the command fails after seconds; if a
+    partition has no leader at the moment, it waits longer.
     """
     with tls_only_for(server):
         from raftlog.client import Client
@@ -54,7 +54,7 @@ def connected(server: str, rack: str | None = None) -> Iterator[Client]:
 
 @contextmanager
 def reading(server: str) -> Iterator[Reading]:
-    """A connection for a command that only looks. Raises ``NotSent`` if no broker can be reached.
+    """Open a connection for a command that only reads. Raises ``NotSent`` if no broker can be reached.
 
     If a topic does not exist, the error suggests the most similar name.
     """
@@ -73,15 +73,15 @@ def reading(server: str) -> Iterator[Reading]:
 
 
 def unreachable(server: str, error: RaftlogError) -> NotSent:
-    """The error when no broker answers."""
+    """The error for a cluster of which no broker answers."""
     return NotSent(
         f"no broker answers at {server}; start a cluster with `raftlog dev`, "
-        f"or name one with --server or RAFTLOG_URL ({error})"
+        f"or give the address of a broker with --server or RAFTLOG_URL ({error})"
     )
 
 
 def with_likely_name(topics: Sequence[TopicDescription], error: TopicNotFound) -> TopicNotFound:
-    """The error with the most similar topic name in its message."""
+    """Return the error with the most similar topic name in its message."""
     from raftlog.client.topic_names import nearest
 
     name = str(error.details.get("topic"))

@@ -1,4 +1,4 @@
-"""``consume``: messages of a topic on standard output.
+"""The command ``consume``: prints messages of topics on standard output.
 
 Decides: the partitions, the first position, and when a member of a group ends. Leaves to others: order and
 end without a group (``message_source``), output of a message (``message_format``), finding leaders (the
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from raftlog.client.partition import AsyncPartition, Position, Undecodable
     from raftlog.wire.bodies import SkippedRange
 
-LOOK = "200ms"  # for messages, before the command looks whether it ends
+LOOK = "200ms"  # longest wait for messages before the command checks whether it ends
 
 PartitionOption = Annotated[
     int | None, Option("--partition", "-p", min=0, help="Only this partition.  [default: all]")
@@ -78,8 +78,8 @@ GroupOption = Annotated[
     Option(
         "--group",
         "-g",
-        help="Consume as a member of this group, from its committed offsets on; --from is where a partition "
-        "without one begins: earliest or latest.",
+        help="Consume as a member of this group, from its committed offsets on; --from, earliest or latest, "
+        "is the start of partitions without a committed offset.",
         completes="groups",
     ),
 ]
@@ -91,7 +91,7 @@ DeliveryOption = Annotated[
         "--delivery",
         metavar="HOW",
         help="With --group: at_least_once (the default) commits a message after it is printed, at_most_once "
-        "before.",
+        "commits it before.",
     ),
 ]
 
@@ -101,8 +101,8 @@ MissingOption = Annotated[
     Option(
         "--missing",
         metavar="HOW",
-        help="With --group and --follow: wait (the default) for topics that do not exist, or raise an error, "
-        "as all other uses do.",
+        help="With --group and --follow, for topics that do not exist: wait (the default) for them, or "
+        "error, as without these options.",
     ),
 ]
 
@@ -112,7 +112,7 @@ PresetOption = Annotated[
     Option(
         "--preset",
         metavar="NAME",
-        help="latency fetches little at a time, throughput much, and with --follow waits for more.",
+        help="latency fetches small chunks; throughput fetches large ones, and waits for them with --follow.",
     ),
 ]
 
@@ -125,7 +125,7 @@ RackOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """The messages to print. Without an ``end``: all existing messages, with ``follow`` also new ones."""
+    """The requested messages: existing ones up to ``end``, with ``follow`` also new ones."""
 
     partitions: Sequence[tuple[str, int]]
     start: Position
@@ -157,10 +157,10 @@ def consume(
     rack: RackOption = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Print the messages of topics, with --follow also new ones.
+    """Print the messages of topics; with --follow also new messages.
 
-    Prints the messages before a stored batch that cannot be decoded, and then ends with 1. With --group
-    several commands share the messages, and each message is committed once it is printed.
+    At a stored batch that cannot be decoded, the command ends with 1 after printing the messages before it.
+    With --group several commands share the messages, and each message is committed once it is printed.
 
     \b
     Examples:
@@ -203,12 +203,12 @@ def _chosen_form(form: str | None) -> str:
     if form is None:
         return "json" if is_json() else "value"
     if is_json() and form != "json":
-        wrong_usage(f"-o json and --format {form} exclude each other; leave one out")
+        wrong_usage(f"-o json and --format {form} exclude each other; omit one")
     return form
 
 
 def _renderer(form: str, topics: Sequence[str], preset: str | None) -> Render:
-    """Checks the options that no broker sees."""
+    """Check the options that no broker checks; return the function that writes messages."""
     from api.cli.message_format import renderer
     from raftlog.client.options import reader_preset
 
@@ -224,7 +224,7 @@ def _options(
     preset: str | None,
     selection: TagSelection | None,
 ) -> ConsumerSettings:
-    """The settings of a member of a group."""
+    """Return the settings of a group member."""
     wanted = TagSelection() if selection is None else selection
     return {
         "reset": start,
@@ -239,7 +239,7 @@ def _options(
 
 def _print_all(server: str, wanted: _Wanted, render: Render) -> None:
     import_decoder()
-    import asyncio  # not before the client: it would import TLS
+    import asyncio  # after the client's import, so that asyncio does not import TLS
 
     try:
         asyncio.run(_print(server, wanted, render))
@@ -252,7 +252,7 @@ def _print_all(server: str, wanted: _Wanted, render: Render) -> None:
 
 def _range(start: str, end: str | None, follow: bool) -> tuple[Position, Position | None]:
     if follow and end is not None:
-        wrong_usage("--to and --follow exclude each other; leave one out")
+        wrong_usage("--to and --follow exclude each other; omit one")
     return parse_position("--from", start), None if end is None else parse_position("--to", end)
 
 
@@ -282,10 +282,11 @@ def _print_until_the_end(
     follow: bool,
     render: Render,
 ) -> None:
-    """Print messages until the end that the topics have now, so many, or, to ``follow``, a signal comes.
+    """Print messages until the current ends of the topics, ``max_count`` messages, or a signal.
 
-    A message is committed after it was written: a command that is killed prints some messages again. At most
-    once, it is committed before, so that one that was not written whole is lost.
+    With ``follow`` the ends do not count. Each message is committed after it was written: a command that is
+    killed prints some messages again in its next run. With the delivery ``at_most_once`` it is committed
+    before, so a partly written message is lost.
     """
     from raftlog.client.worker.run import stopped_by_signals
 
@@ -294,7 +295,7 @@ def _print_until_the_end(
     left = max_count
     with stopped_by_signals(stopping.set, asked=True), consuming as consumer:
         while not stopping.is_set():
-            message = consumer.poll(LOOK)  # acknowledges the one before, which is written
+            message = consumer.poll(LOOK)  # acknowledges the previous message, which is written
             if message is not None:
                 sys.stdout.buffer.write(render(message))
                 sys.stdout.buffer.flush()
@@ -314,7 +315,7 @@ def _ends(client: Client, topics: Sequence[str]) -> dict[TopicPartition, int]:
 
 
 def _is_at_end(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
-    """Whether this member has printed what there was. One without partitions has nothing to print."""
+    """Return whether this member has printed all messages up to ``ends`` of its partitions."""
     positions = consumer.positions
     return consumer.is_assigned and all(
         target in positions and positions[target] >= ends.get(target, 0) for target in consumer.assignment
@@ -349,7 +350,7 @@ async def _print(server: str, wanted: _Wanted, render: Render) -> None:
 
 
 class _Skips:
-    """Reports skipped offsets, and at the end their number."""
+    """Reports skipped offsets, and at the end their total."""
 
     def __init__(self) -> None:
         self._counts: list[int] = []
@@ -371,7 +372,7 @@ class _Skips:
 
 
 def _with_remedy(error: UndecodableBatch) -> UndecodableBatch:
-    """The error with the options that help in its message."""
+    """Return the error with the helpful options in its message."""
     topic, partition, offset, following = (
         error.details[name] for name in ("topic", "partition", "offset", "next_offset")
     )
@@ -384,10 +385,10 @@ def _with_remedy(error: UndecodableBatch) -> UndecodableBatch:
 
 def _check_delivery(delivery: str | None, group: str | None) -> None:
     if delivery is not None and group is None:
-        wrong_usage("--delivery belongs to --group: without a group no offset is committed; leave it out")
+        wrong_usage("--delivery needs --group: without a group no offset is committed; omit --delivery")
     if delivery == "exactly_once":
         wrong_usage(
-            "--delivery exactly_once: standard output is in no transaction; choose at_least_once or "
+            "--delivery exactly_once: standard output cannot be in a transaction; choose at_least_once or "
             "at_most_once, or use the batches of client.consumer(...), or Spark"
         )
 
@@ -395,12 +396,12 @@ def _check_delivery(delivery: str | None, group: str | None) -> None:
 def _check_missing(missing: str | None, group: str | None, follow: bool) -> None:
     if missing is not None and (group is None or not follow):
         wrong_usage(
-            "--missing belongs to --group with --follow: else a missing topic is an error; leave it out"
+            "--missing needs --group and --follow: otherwise a missing topic is an error; omit --missing"
         )
 
 
 def _check_group_options(partition: int | None, start: str, end: str | None, skip_undecodable: bool) -> None:
-    """Partitions and positions of a group are the group's."""
+    """Refuse options that conflict with a group, whose members get their partitions and positions from it."""
     if start not in ("earliest", "latest"):
         wrong_usage(
             f"--from {start} and --group exclude each other; use earliest or latest for partitions without a "
@@ -412,7 +413,7 @@ def _check_group_options(partition: int | None, start: str, end: str | None, ski
         ("--skip-undecodable", skip_undecodable),
     ):
         if is_given:
-            wrong_usage(f"{option} and --group exclude each other; leave one out")
+            wrong_usage(f"{option} and --group exclude each other; omit one")
 
 
 def _chosen(
@@ -424,7 +425,7 @@ def _chosen(
         for topic, numbers in found.items():
             if len(numbers) > 1 and isinstance(position, int) and position >= 0:
                 wrong_usage(
-                    f"{option} {position} is an offset, and {topic} has {len(numbers)} partitions; "
-                    "add --partition"
+                    f"{option} {position} is one offset, but {topic} has {len(numbers)} partitions; "
+                    "choose one with --partition"
                 )
     return [(topic, number) for topic, numbers in found.items() for number in numbers]

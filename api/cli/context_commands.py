@@ -34,7 +34,7 @@ def add(
     name: NameArgument,
     url: Annotated[str, Option("--url", help="The address of any broker; several separated by commas.")],
 ) -> None:
-    """Store the address of a cluster under a name. An existing context gets the new address.
+    """Store the address of a cluster under a name. The new address replaces that of an existing context.
 
     \b
     Examples:
@@ -67,10 +67,10 @@ def use(name: NameArgument) -> None:
 
 def show_one(
     name: Annotated[
-        str, Argument(help="The name of a context; without one, what commands use.", completes="contexts")
+        str, Argument(help="The name of a context.  [default: the one in use]", completes="contexts")
     ] = "",
 ) -> None:
-    """Show a context, or which cluster commands use and why.
+    """Show a context, or the cluster that commands use and the source of this choice.
 
     \b
     Examples:
@@ -82,7 +82,7 @@ def show_one(
 
 
 def remove(name: NameArgument) -> None:
-    """Forget the address of a cluster. If it is in use, no context is in use any more.
+    """Forget the address of a cluster. If the context was in use, no context is in use afterwards.
 
     \b
     Example:
@@ -103,7 +103,7 @@ def _shown(name: str) -> Row:
 
 
 def _in_use() -> Row:
-    """The address that a command without options uses."""
+    """Return the address that a command without options uses."""
     if url := os.environ.get("RAFTLOG_URL"):
         return {"name": None, "url": url, "from": "RAFTLOG_URL"}
     contexts, named = read_contexts(), os.environ.get("RAFTLOG_CONTEXT")

@@ -1,10 +1,10 @@
-"""Contexts: names for clusters, in the user's configuration folder.
+"""Stores contexts, which are names for clusters, in the user's configuration folder.
 
-The file ``contexts.json`` has the address of each cluster, and the name of the one in use. Each context is an
-object, whose other fields are kept as they are: credentials have their place there. Only its owner may read
-the file.
+The file ``contexts.json`` has the address of each cluster, and the name of the context in use. Each context
+is an object; its other fields, for example credentials, are kept unchanged. Only the owner of the file may
+read it.
 
-Decides: which cluster a command talks to. The option ``--server`` comes first, then the option ``--context``,
+Decides: which cluster a command uses. The option ``--server`` comes first, then the option ``--context``,
 ``RAFTLOG_URL``, ``RAFTLOG_CONTEXT``, the context in use, and this machine.
 """
 
@@ -25,32 +25,35 @@ FOLDER_MODE = 0o700
 
 
 class InvalidContexts(ValueError):
-    """The file, or a name, is not valid. The message says what to do."""
+    """The file or a name is not valid. The message has the remedy."""
 
 
 class NoFolder(InvalidContexts):
-    """There is no place for the file: no home directory, as in some containers."""
+    """There is no directory for the file: the user has no home directory, as in some containers."""
 
 
 @dataclass(slots=True)
 class Contexts:
-    """All contexts by name; ``current`` is the one in use."""
+    """All contexts by name; ``current`` is the name of the context in use."""
 
     current: str | None = None
     by_name: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def url(self, name: str) -> str:
-        """The address of a cluster. Raises ``InvalidContexts``."""
+        """Return the address of a cluster. Raises ``InvalidContexts``."""
         found = self.by_name.get(name)
         if found is None:
             known = (
                 ", ".join(sorted(self.by_name)) or "none; add one with `raftlog context add NAME --url URL`"
             )
-            raise InvalidContexts(f"there is no context {name!r}; there are {known}")
+            raise InvalidContexts(f"there is no context {name!r}; known contexts: {known}")
         return str(found["url"])
 
     def add(self, name: str, url: str) -> None:
-        """Store the address of a cluster. Raises ``InvalidContexts`` for a name that no topic could have."""
+        """Store the address of a cluster.
+
+        Raises ``InvalidContexts`` for a name that is not a valid topic name.
+        """
         if not re.fullmatch(NAME_PATTERN, name):
             characters = f"1 to {NAME_CHARACTERS_MAX} of the characters A-Z a-z 0-9 . _ -"
             raise InvalidContexts(f"{name!r} cannot be the name of a context; use {characters}")
@@ -58,7 +61,7 @@ class Contexts:
 
 
 def contexts_path() -> Path:
-    """The path of the file of contexts. Raises ``NoFolder``."""
+    """Return the path of the file of contexts. Raises ``NoFolder``."""
     configured = os.environ.get("XDG_CONFIG_HOME", "")
     home = os.path.expanduser("~")
     if not os.path.isabs(configured) and not os.path.isabs(home):
@@ -68,14 +71,17 @@ def contexts_path() -> Path:
 
 
 def address_of_context(name: str | None) -> str | None:
-    """The URL of a context, or of the current context; ``None`` without one. Raises ``InvalidContexts``."""
+    """Return the URL of a context, or of the current one; ``None`` without one.
+
+    Raises ``InvalidContexts``.
+    """
     contexts = read_contexts()
     chosen = contexts.current if name is None else name
     return None if chosen is None else contexts.url(chosen)
 
 
 def read_contexts() -> Contexts:
-    """The contexts; none without a file. Raises ``InvalidContexts``."""
+    """Read the contexts; none without a file. Raises ``InvalidContexts``."""
     import json
 
     try:
@@ -91,15 +97,15 @@ def read_contexts() -> Contexts:
         return Contexts()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass
-    raise InvalidContexts(f"{path} is not a file of contexts; correct or remove it")
+    raise InvalidContexts(f"{path} is not a valid file of contexts; correct or remove it")
 
 
 @contextmanager
 def changed_contexts() -> Iterator[Contexts]:
-    """The contexts, which are written after the block; others that change them wait."""
+    """Read the contexts, and write them after the block; other processes that change them wait."""
     import fcntl
 
-    path = Path(os.path.realpath(contexts_path()))  # a link stays one
+    path = Path(os.path.realpath(contexts_path()))  # if the file is a link, its target is replaced
     path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -112,7 +118,7 @@ def changed_contexts() -> Iterator[Contexts]:
 
 
 def _write(path: Path, contexts: Contexts) -> None:
-    """Replace the file; readers see the old or the new one."""
+    """Replace the file; readers see the old or the new file."""
     import json
 
     new = path.with_name(f"{path.name}.{os.getpid()}")

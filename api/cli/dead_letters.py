@@ -35,15 +35,16 @@ if TYPE_CHECKING:
 TopicArgument = Annotated[str, Argument(help="The topic whose records failed.", completes="topics")]
 GroupOption = Annotated[str, Option("--group", "-g", help="The consumer group.", completes="groups")]
 IdsOption = Annotated[
-    list[str] | None, Option("--id", help="A dead letter, TOPIC/PARTITION/OFFSET as in a list; repeatable.")
+    list[str] | None,
+    Option("--id", help="Id of a dead letter, TOPIC/PARTITION/OFFSET as in a list; repeatable."),
 ]
-ReasonOption = Annotated[str | None, Option("--reason", help="A part of the reason, in upper or lower case.")]
+ReasonOption = Annotated[str | None, Option("--reason", help="Part of the reason; case does not matter.")]
 KeyOption = Annotated[str | None, Option("--key", help="The key of the record that failed.")]
-SettledOption = Annotated[int | None, Option("--limit", "-n", min=1, help="At most so many.  [default: all]")]
+SettledOption = Annotated[int | None, Option("--limit", "-n", min=1, help="Maximum number.  [default: all]")]
 AllOption = Annotated[bool, Option("--all", help="All dead letters of the group.")]
-DryRunOption = Annotated[bool, Option("--dry-run", help="Only show what would change.")]
+DryRunOption = Annotated[bool, Option("--dry-run", help="Only show the changes.")]
 
-_REASON_CHARACTERS: Final = 80  # in a table, where it is the last column
+_REASON_CHARACTERS: Final = 80  # shown in a table, where the reason is the last column
 
 
 def list_all(
@@ -52,10 +53,10 @@ def list_all(
     ids: IdsOption = None,
     reason: ReasonOption = None,
     key: KeyOption = None,
-    limit: Annotated[int, Option("--limit", "-n", min=1, help="At most so many.")] = 100,
+    limit: Annotated[int, Option("--limit", "-n", min=1, help="Maximum number.")] = 100,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """List the records that a group has given up and that nobody has decided about.
+    """List the open dead letters of a group: neither redriven nor discarded.
 
     \b
     Examples:
@@ -75,11 +76,11 @@ def list_all(
 
 def describe(
     topic: TopicArgument,
-    id: Annotated[str, Argument(help="TOPIC/PARTITION/OFFSET, as in a list.")],
+    id: Annotated[str, Argument(help="Id of the dead letter, TOPIC/PARTITION/OFFSET as in a list.")],
     group: GroupOption,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Show one dead letter: why and when it failed, its headers and its value.
+    """Show one dead letter: the reason and time of the failure, its headers and its value.
 
     \b
     Example:
@@ -128,7 +129,7 @@ def discard(
     dry_run: DryRunOption = False,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Discard dead letters: nothing tries them again.
+    """Discard dead letters: they are not tried again.
 
     \b
     Examples:
@@ -151,7 +152,7 @@ def _settle(
     server: str,
 ) -> None:
     if bool(ids or reason is not None or key is not None) == is_all:
-        wrong_usage("say which dead letters: --id, --reason or --key, or --all")
+        wrong_usage("no dead letters are selected; give --id, --reason or --key, or --all")
     with errors_reported(changing=not dry_run), _topics_named(topic, group), connected(server) as client:
         letters = client.dead_letters
         settle = letters.redrive if how == "redriven" else letters.discard
@@ -159,7 +160,11 @@ def _settle(
             topic, group, ids=ids or None, reason=reason, key=key, all=is_all, limit=limit, dry_run=dry_run
         )
         _show(settled, has_value=False)
-    note(f"{len(settled)} would be {how}; nothing was changed" if dry_run else f"{len(settled)} {how}")
+    note(
+        f"{counted(len(settled), 'dead letter')} would be {how}; nothing was changed"
+        if dry_run
+        else f"{len(settled)} {how}"
+    )
     missing = {*(ids or ())} - {letter.id for letter in settled}
     if missing and limit is None:
         _end_not_open(sorted(missing), topic, group)
@@ -176,16 +181,16 @@ def _end_not_open(ids: Sequence[str], topic: str, group: str) -> NoReturn:
 
 @contextmanager
 def _topics_named(topic: str, group: str) -> Iterator[None]:
-    """An error for a missing topic of the group says what makes it."""
+    """Turn the error for a missing topic of the group into one that says how the topic is created."""
     try:
         yield
     except TopicNotFound as error:
         name = str(error.details.get("topic"))
         if name.endswith(".retry"):
-            text = f"records cannot be tried again: there is no topic {name!r}; start a worker of the group, "
-            text += (
-                f"which makes it, or run `raftlog topic create {name}` with as many partitions as {topic} has"
+            text = (
+                f"dead letters cannot be redriven: there is no topic {name!r}; start a worker of the group, "
             )
+            text += f"which creates it, or run `raftlog topic create {name}` with the partitions of {topic}"
         else:
             text = f"group {group!r} has no dead letters of {topic!r}: there is no topic {name!r}; "
             text += "`raftlog topic list` shows all topics, `raftlog group list` all groups"

@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("id", "topic", "deliver_at", "state", "reason")
 IdArgument = Annotated[str, Argument(metavar="ID", help="The id of a delayed message.")]
-DelayOption = Annotated[str | None, Option("--delay", help="How long from now on, such as 30m.")]
+DelayOption = Annotated[str | None, Option("--delay", help="Time until the delivery, such as 30m.")]
 DeliverAtOption = Annotated[
-    str | None, Option("--deliver-at", metavar="TIME", help="When, such as 2026-01-01T00:00:00Z.")
+    str | None,
+    Option("--deliver-at", metavar="TIME", help="Time of the delivery, such as 2026-01-01T00:00:00Z."),
 ]
 
 
@@ -45,7 +46,7 @@ def send(
     key: Annotated[str | None, Option("--key", "-k", help="The key.")] = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Send one record that is stored in its topic later; prints its id.
+    """Send one record that is stored in its topic at a later time; prints its id.
 
     \b
     Examples:
@@ -64,7 +65,7 @@ def send(
 
 def list_all(
     topic: Annotated[
-        str | None, Option("--topic", help="Only those for this topic.", completes="topics")
+        str | None, Option("--topic", help="Only messages for this topic.", completes="topics")
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
@@ -101,7 +102,7 @@ def reschedule(
     deliver_at: DeliverAtOption = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Give a delayed message another time, also one that has failed.
+    """Give a delayed message another time; a failed message is tried again.
 
     \b
     Example:
@@ -122,7 +123,7 @@ def cancel(id_: IdArgument, server: ServerOption = DEFAULT_SERVER) -> None:
     """
     with errors_reported(changing=True), connected(server) as client:
         is_in_time = client.delayed.cancel(id_)
-        text = "cancelled" if is_in_time else "too late: it is delivered, or on its way"
+        text = "cancelled" if is_in_time else "too late: the message is delivered, or is being delivered"
         done(text, delayed_id=id_, cancelled=is_in_time)
     if not is_in_time:
         raise Exit(REFUSED)
@@ -130,7 +131,7 @@ def cancel(id_: IdArgument, server: ServerOption = DEFAULT_SERVER) -> None:
 
 def _time(delay: str | None, deliver_at: str | None) -> datetime | None:
     if (delay is None) == (deliver_at is None):
-        wrong_usage("give --delay or --deliver-at, one of them")
+        wrong_usage("give either --delay or --deliver-at")
     if deliver_at is None:
         return None
     try:

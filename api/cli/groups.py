@@ -49,7 +49,7 @@ def list_all(server: ServerOption = DEFAULT_SERVER) -> None:
 
 
 def describe(group: GroupArgument, server: ServerOption = DEFAULT_SERVER) -> None:
-    """Show a group's members, their partitions, and how far it is behind.
+    """Show a group's members, their partitions, and its lag.
 
     \b
     Example:
@@ -63,7 +63,7 @@ def describe(group: GroupArgument, server: ServerOption = DEFAULT_SERVER) -> Non
         if is_json():
             write_json(
                 {
-                    "group": msgspec.json.decode(msgspec.json.encode(found)),  # members' metadata is JSON
+                    "group": msgspec.json.decode(msgspec.json.encode(found)),  # the members' metadata is JSON
                     "offsets": [msgspec.structs.asdict(offset) for offset in offsets],
                     "pending": [msgspec.structs.asdict(offset) for offset in pending],
                 }
@@ -82,7 +82,7 @@ def describe(group: GroupArgument, server: ServerOption = DEFAULT_SERVER) -> Non
 
 
 def rebalances(group: GroupArgument, server: ServerOption = DEFAULT_SERVER) -> None:
-    """Show a group's newest rebalances: when, why and how long.
+    """Show a group's newest rebalances: their times, reasons and durations.
 
     \b
     Example:
@@ -93,7 +93,7 @@ def rebalances(group: GroupArgument, server: ServerOption = DEFAULT_SERVER) -> N
 
         rows = [msgspec.structs.asdict(each) for each in ask(ask.groups.rebalances(group))]
         timed = [{**row, "began_at": time_text(row["began_at"])} for row in rows]
-        show(timed, value=rows, empty="there was no rebalance")
+        show(timed, value=rows, empty="the group has had no rebalance")
 
 
 def reset(
@@ -105,19 +105,22 @@ def reset(
         ),
     ] = None,
     shift: Annotated[
-        int | None, Option("--shift", help="Move by so many records; negative for back.")
+        int | None, Option("--shift", help="Move by this number of offsets; negative moves back.")
     ] = None,
     topic: Annotated[
         list[str] | None,
         Option(
-            "--topic", "-t", help="A topic; repeatable.  [default: all committed ones]", completes="topics"
+            "--topic",
+            "-t",
+            help="A topic; repeatable.  [default: all topics with offsets]",
+            completes="topics",
         ),
     ] = None,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would change.")] = False,
-    force: Annotated[bool, Option("--force", help="Although the group has members.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show the changes.")] = False,
+    force: Annotated[bool, Option("--force", help="Reset even if the group has members.")] = False,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Move the committed offsets of a group; --dry-run only shows what would change.
+    """Move the committed offsets of a group; --dry-run only shows the changes.
 
     \b
     Examples:
@@ -126,7 +129,7 @@ def reset(
       raftlog group reset billing --shift -100
     """
     if (to is None) == (shift is None):
-        wrong_usage("say where: either --to or --shift")
+        wrong_usage("no new position is given; use either --to or --shift")
     position = None if to is None else parse_position("--to", to)
     with errors_reported(changing=not dry_run), connected(server) as client:
         import msgspec

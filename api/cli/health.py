@@ -1,12 +1,11 @@
-"""Problems of a cluster: finds them in its lists of brokers and partitions.
+"""Finds the problems of a cluster in its lists of brokers and partitions.
 
-Decides: what counts as a problem: a broker that is down and not decommissioned, that does not answer or is
-not ready, that has no room for records, has closed replicas, or cannot open new ones; a partition without a
-leader, with replicas that are offline or not in sync, of an internal topic that waits for replicas (it was
-created when the cluster was smaller), with readers that wait for a transaction that should
-have ended, or with records that retention keeps only because they are not archived. Also says why the
-replicas of a broker that is down cannot be restored on others. What a broker says of itself is in its metrics
-and its readiness.
+Problems of a broker: it is down and not decommissioned, does not answer, is not ready, has no room for
+records, has closed replicas, or cannot open new replicas. Problems of a partition: it has no leader; its
+replicas are offline or not in sync; it is of an internal topic that was created when the cluster was smaller,
+and waits for replicas; a transaction that should have ended holds back its readers; or retention keeps
+records only because they are not archived. The module also finds why the replicas of a broker that is down
+cannot be restored on others. A broker's metrics and readiness have what the broker reports about itself.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _TIMEOUT_S = 3.0
 
 @dataclass(slots=True)
 class Health:
-    """Brokers with their free space, and partitions by problem as topic/partition."""
+    """Brokers with their free space, and partitions as topic/partition, by problem."""
 
     brokers: list[Row]
     down: list[int]
@@ -56,7 +55,7 @@ class Health:
         return not self.problems
 
     def as_json(self) -> dict[str, object]:
-        """All results."""
+        """Return all results."""
         return {
             "healthy": self.is_healthy,
             "brokers": self.brokers,
@@ -75,9 +74,9 @@ class Health:
         }
 
     def add_broker(self, broker: int, url: str, told: BrokerHealth | None) -> None:
-        """Note the problems of a broker that is alive. Without ``told`` it does not answer."""
+        """Note the problems of a broker that is alive; ``told`` is its health, None if it does not answer."""
         if told is None:
-            self.problems.append(f"broker {broker} is alive and does not answer at {url}")
+            self.problems.append(f"broker {broker} is alive but does not answer at {url}")
             return
         if failed := [name for name, is_met in told.checks.items() if not is_met]:
             self.problems.append(f"broker {broker} is not ready: {', '.join(failed)}")
@@ -95,7 +94,7 @@ class Health:
             self.problems.append(f"broker {broker} has {closed}; its log says why")
 
     def add(self, topic: str, partition: PartitionDescription, *, is_internal: bool = False) -> None:
-        """Count a partition and its problems."""
+        """Count a partition and note its problems."""
         name = f"{topic}/{partition.partition}"
         self.partitions += 1
         lagging = sorted({*partition.replicas} - {*partition.in_sync})
@@ -116,7 +115,7 @@ class Health:
             self.awaiting_replicas.append(name)
             has, more = counted(count, "replica"), REPLICAS_DEFAULT - count
             self.problems.append(
-                f"{name} has {has} and waits for {more} more: so many other brokers must have room"
+                f"{name} has {has} and waits for {more} more: add this number of brokers with room"
             )
         if partition.readers_held_ms > TRANSACTION_MS_MAX:
             self.held_back.append(name)
@@ -135,19 +134,19 @@ class Health:
             self.problems.append(f"{name} on broker {replica.broker_id} is offline: {replica.reason}")
 
     def add_refused(self, refused: Iterable[RefusedReplica]) -> None:
-        """Note the new replicas that brokers could not open: one problem for each of these brokers."""
+        """Note the new replicas that brokers could not open: one problem for each such broker."""
         first: dict[int, RefusedReplica] = {}
         for one in refused:
             first.setdefault(one.broker, one)
             self.refused.append(f"{one.topic}/{one.partition} on broker {one.broker}")
         for broker, one in first.items():
             self.problems.append(
-                f"broker {broker} does not open new replicas and gets none for now: "
+                f"broker {broker} cannot open new replicas and gets no others at the moment: "
                 f"{one.topic}/{one.partition}: {one.reason}"
             )
 
     def _obstacle(self, partition: PartitionDescription) -> str:
-        """Why the replicas on brokers that are down cannot be restored on others; empty if they can."""
+        """Return why replicas on brokers that are down cannot be restored on others; empty if they can."""
         wanted = _wanted(partition)
         down = {*self.down} if partition.leader is not None else {*self.down} | self.silent
         lost = sorted({*wanted} & down)
@@ -160,7 +159,7 @@ class Health:
 
 
 def examine(ask: Reading) -> Health:
-    """Request all brokers and all partitions."""
+    """Ask the cluster for all brokers and all partitions, and find the problems."""
     brokers = ask(ask.brokers.list())
     told = {broker.broker_id: _told(broker.http) for broker in brokers if broker.alive}
     down = [broker.broker_id for broker in brokers if not broker.alive]
@@ -196,7 +195,7 @@ def examine(ask: Reading) -> Health:
 
 
 def _told(url: str) -> BrokerHealth | None:
-    """The state of a broker, whether it is ready or not."""
+    """Ask a broker for its health, whether it is ready or not; None if it does not answer."""
     try:
         with closing(opened(url, _TIMEOUT_S)) as http:
             answer = answer_of(http, health.READY.path, _TIMEOUT_S)
@@ -206,7 +205,7 @@ def _told(url: str) -> BrokerHealth | None:
 
 
 def _wanted(partition: PartitionDescription) -> list[int]:
-    """The replicas that a partition has, or gets by the move that is under way."""
+    """Return the replicas that a partition has, or will have after the current move."""
     return partition.replicas if partition.reassignment is None else partition.reassignment.target
 
 

@@ -1,4 +1,4 @@
-"""Imports of other packages without what a command does not need: they cost most of its CPU time."""
+"""Imports other packages without parts that a command does not need, which saves most of its CPU time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib.util import find_spec, module_from_spec
 
 
 def tls_only_for(server: str) -> AbstractContextManager[None]:
-    """Import no TLS for a server without it: aiohttp reads the certificates of the system, twice, if it can.
+    """Import no TLS for a server without TLS: aiohttp would read the certificates of the system twice.
 
     asyncio and aiohttp work without ``ssl``.
     """
@@ -19,17 +19,19 @@ def tls_only_for(server: str) -> AbstractContextManager[None]:
 
 
 def without_type_extensions() -> AbstractContextManager[None]:
-    """Import msgspec without ``typing_extensions``, which it does not need and which costs more than it."""
+    """Import msgspec without ``typing_extensions``, which it does not need and which takes longer to
+    import.
+    """
     return _without("typing_extensions")
 
 
 @contextlib.contextmanager
 def _without(module: str) -> Iterator[None]:
-    """Let imports of a module fail in the block, unless it is loaded already."""
+    """Make imports of a module fail in the block, unless it is loaded already."""
     if module in sys.modules:
         yield
         return
-    sys.modules[module] = None  # type: ignore[assignment]  # its import fails
+    sys.modules[module] = None  # type: ignore[assignment]  # makes its import fail
     try:
         yield
     finally:
@@ -37,13 +39,13 @@ def _without(module: str) -> Iterator[None]:
 
 
 def import_decoder() -> None:
-    """Import aiokafka's decoder of records without its client, which the package imports with it."""
+    """Import aiokafka's record decoder without the client, which ``import aiokafka`` would import, too."""
     spec = find_spec("aiokafka")
     if "aiokafka" in sys.modules or spec is None:
         return
     sys.modules["aiokafka"] = module_from_spec(spec)
     try:
-        with contextlib.suppress(ImportError):  # then the client imports all of it
+        with contextlib.suppress(ImportError):  # without the decoder, the client imports the whole package
             import_module("raftlog.records.reader")
     finally:
         del sys.modules["aiokafka"]

@@ -1,4 +1,4 @@
-"""The formats of an input of ``produce``, in one table: how it is parted, and the record in a part.
+"""Defines the input formats of ``produce``: how an input is split, and how a part becomes a record.
 
 Decides: which options a format takes. Leaves to others: lines (``lines``), values (``own_values``).
 """
@@ -30,13 +30,13 @@ class InputFormat:
 
 
 def input_format(form: Lines, given: InputOptions) -> InputFormat:
-    """The format with its options. Options of other formats are wrong usage."""
+    """Return the format with its options. Options of other formats are wrong usage."""
     make, takes = _FORMATS[form]
     for option in fields(given):
         if getattr(given, option.name) not in (None, False) and option.name not in takes:
             _refuse_option(option.name, form)
     if given.key_optional and given.key_field is None and given.key_column is None:
-        wrong_usage("--key-optional is about a key; name its field with --key-field or --key-column")
+        wrong_usage("--key-optional needs a key; name its field with --key-field or --key-column")
     made = make(given)
     return InputFormat(made.blocks, bounded(made.parse))
 

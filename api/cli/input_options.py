@@ -1,4 +1,4 @@
-"""The options of ``produce`` that are about its input. A module of its own: help needs nothing else."""
+"""Declares the options of ``produce`` about its input, in a module that help can import quickly."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ FileArgument = Annotated[
         help="A segment file, *.log.",
     ),
 ]
-OffsetOption = Annotated[int | None, Option(min=0, help="With --records: the first offset.")]
-LimitOption = Annotated[int | None, Option(min=1, help="With --records: the number of records.")]
+OffsetOption = Annotated[int | None, Option(min=0, help="First offset to show with --records.")]
+LimitOption = Annotated[int | None, Option(min=1, help="Number of records to show with --records.")]
 
 
 def segment(
@@ -40,10 +40,9 @@ def segment(
     offset: OffsetOption = None,
     limit: LimitOption = None,
 ) -> None:
-    """Show the batches of a segment file and verify checksums; ends with 1 if one is damaged.
+    """Show the batches of a segment file and verify checksums; ends with 1 if a batch is damaged.
 
-    The file is only read, so its broker may be running; the end of a file that is being written
-    may then look torn.
+    The command only reads the file, so its broker may be running; the end of the file may then look torn.
 
     \b
     Examples:
@@ -81,7 +80,7 @@ def segment(
 
 
 def _print_records(filesystem: Filesystem, path: str, first: int, limit: int | None) -> bool:
-    """Write records while they are read; return whether all requested ones could be read."""
+    """Write records while they are read; return whether all requested records could be read."""
     from itertools import islice
 
     from api.cli.message_format import json_line

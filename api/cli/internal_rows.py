@@ -1,4 +1,4 @@
-"""Records of internal topics as people read them: keys and values as JSON instead of msgpack."""
+"""Decodes records of internal topics for people: keys and values as JSON instead of msgpack."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KINDS: Final[Mapping[str, KeyedRecords[Any, Any]]] = {
 
 
 def readable(message: Message) -> Message:
-    """The message with its key and value in JSON; unchanged where this version does not know its kind."""
+    """Return the message with its key and value in JSON; unchanged if this version does not know its kind."""
     kinds = _KINDS.get(message.topic)
     try:
         row = None if kinds is None else kinds.decoded(message.key, message.value)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def token(server: ServerOption = DEFAULT_SERVER) -> None:
-    """Print a token with which a broker can join, within an hour.
+    """Print a token with which a broker can join within an hour.
 
-    The new broker needs the cluster's secret besides.
+    The new broker also needs the cluster's secret.
 
     \b
     Example:
@@ -35,7 +35,7 @@ def token(server: ServerOption = DEFAULT_SERVER) -> None:
 
 
 def join(
-    token: Annotated[str, Argument(help="What `raftlog cluster token` has printed.")],
+    token: Annotated[str, Argument(help="The token that `raftlog cluster token` printed.")],
     secret_file: Annotated[
         Path, Option(help="The cluster's secret: a copy of cluster.secret of one of its brokers.")
     ],
@@ -43,8 +43,8 @@ def join(
         str,
         Option(
             help=(
-                "This machine, by a name or IP address that the others and the clients can reach, with :PORT "
-                "for another HTTP port."
+                "Address of this machine: a name or IP address that brokers and clients can reach, with "
+                ":PORT for another HTTP port."
             )
         ),
     ],
@@ -52,26 +52,28 @@ def join(
         Path, Option("--data", help="Directory for the broker's folder, which must not exist.")
     ] = Path("raftlog-data"),
     broker: Annotated[
-        int | None, Option(min=1, help="Its id; by default the lowest that no broker has had.")
+        int | None, Option(min=1, help="The broker's id; by default the lowest unused id.")
     ] = None,
     http_port: Annotated[int, Option(min=1, max=PORT_MAX, help="HTTP port.")] = 7070,
     rpc_port: Annotated[
         int | None, Option(min=1, max=PORT_MAX, help="Port between brokers.  [default: HTTP port + 100]")
     ] = None,
     rack: Annotated[
-        str | None, Option(help="Its rack or data centre: replicas of a partition are spread over racks.")
+        str | None,
+        Option(help="The broker's rack or data centre: replicas of a partition are spread over racks."),
     ] = None,
     replace: Annotated[
-        bool, Option(help="Take the id of a broker that is down and never comes back, given by --broker.")
+        bool, Option(help="Take the id --broker of a broker that is down permanently.")
     ] = False,
     server: Annotated[
-        str | None, Option("--server", "-s", help="The address of any broker; default: those in the token.")
+        str | None,
+        Option("--server", "-s", help="The address of any broker; default: the addresses in the token."),
     ] = None,
 ) -> None:
-    """Let a new broker into a cluster and write its settings; print how to start it.
+    """Let a new broker into a cluster and write its settings; print the command that starts it.
 
-    It is a broker like all others once it has started. Run this on its machine. After an error, repeat
-    it with the same token and options: it lets the same broker join.
+    Run this command on the machine of the new broker, and then start the broker. After an error, repeat the
+    command with the same token and options: they admit the same broker.
 
     \b
     Example:
@@ -79,7 +81,9 @@ def join(
     """
     with errors_reported(changing=True):
         if replace and broker is None:
-            raise InvalidRequest("replace needs the id of the broker: give --broker", field="replace")
+            raise InvalidRequest(
+                "replace needs the id of the broker that is replaced: give --broker", field="replace"
+            )
         with options_checked():
             machine = _machine(host, http_port, rpc_port)
         joining = _Joining(token.strip(), secret_file, machine, broker, rack, replace, server)
@@ -87,7 +91,7 @@ def join(
         place = {"host": machine.host, "http": machine.url, "directory": str(path.parent)}
         text = " ".join(f"{name}={value}" for name, value in {"broker": admitted.broker_id, **place}.items())
         printed(text, broker=admitted.broker_id, **place)
-    note(f"start it: raftlog serve --config {path}")
+    note(f"start the broker: raftlog serve --config {path}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +108,16 @@ class _Joining:
 
 
 def _join(joining: _Joining, data: Path) -> tuple[BrokerAdmitted, Path]:
-    """Ask, then write: what the cluster has answered, and the path of the settings."""
+    """Admit the broker, and write its files; return the cluster's response, and the path of the settings."""
     from broker.cluster_files import check_new, create_joined, read_secret
     from raftlog.wire.joining import AdmitBroker, is_signed, read_token, with_proof
 
     content, secret = read_token(joining.token), read_secret(joining.secret_file)
     if not is_signed(joining.token, secret):
-        raise JoinRefused(f"{joining.secret_file} is not the secret of the cluster of this token")
+        raise JoinRefused(
+            f"{joining.secret_file} is not the secret of the cluster that issued the token; copy "
+            "cluster.secret from one of its brokers"
+        )
     if joining.broker is not None:
         check_new(data, joining.broker)
     request = AdmitBroker(
@@ -139,7 +146,9 @@ def _join(joining: _Joining, data: Path) -> tuple[BrokerAdmitted, Path]:
 
 
 def _admission_id(request: AdmitBroker) -> str:
-    """The admission id of a token and options, equal for a repeated command: only one broker joins."""
+    """Return the admission id of a token and options: repeated commands have equal ids and admit one
+    broker.
+    """
     return hashlib.sha256(msgspec.json.encode(request)).hexdigest()[:32]
 
 
@@ -153,5 +162,5 @@ def _admitted(server: str, request: AdmitBroker) -> BrokerAdmitted:
             return client.brokers.admit(request)
         except RaftlogError as error:
             if not error.is_definite:
-                note("repeat the command with the same token and options: it lets no other broker join")
+                note("repeat the command with the same token and options: it admits no second broker")
             raise

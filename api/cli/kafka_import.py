@@ -1,4 +1,4 @@
-"""``import``: copies a topic of Kafka, and the positions of its groups.
+"""The command ``import``: copies a topic of Kafka, and the committed offsets of its groups.
 
 Decides: options, the target topic, output. Leaves to others: the copying (``api.kafka_import``).
 """
@@ -68,7 +68,7 @@ def import_topic(
     into: Annotated[
         str | None,
         Option(
-            "--into", metavar="TOPIC", help="The topic here.  [default: the same name]", completes="topics"
+            "--into", metavar="TOPIC", help="The target topic.  [default: the same name]", completes="topics"
         ),
     ] = None,
     groups: Annotated[
@@ -77,9 +77,9 @@ def import_topic(
             "--groups", metavar="A,B", help="Consumer groups whose committed offsets are translated, or all."
         ),
     ] = None,
-    follow: Annotated[bool, Option("--follow", "-f", help="Go on with new records until Ctrl-C.")] = False,
+    follow: Annotated[bool, Option("--follow", "-f", help="Continue with new records until Ctrl-C.")] = False,
     no_count: Annotated[
-        bool, Option("--no-count", help="Do not read the target at the end, to count its records.")
+        bool, Option("--no-count", help="Do not count the records of the target at the end.")
     ] = False,
     replication_factor: Annotated[
         int | None,
@@ -87,11 +87,12 @@ def import_topic(
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Copy a topic of Kafka, each record once. Goes on where an earlier run has ended.
+    """Copy a topic of Kafka, each record once. Continues where an earlier run ended.
 
-    Records keep their partition, key, value, headers and time. The topic is created with as many partitions,
-    unless it is there. The topic TOPIC.kafka-import has the account of what is copied; keep it as long as the
-    import may go on. At the end the records of both sides are counted; ends with 1 if the numbers differ.
+    Records keep their partition, key, value, headers and time. If the target topic does not exist, it is
+    created with as many partitions. The topic TOPIC.kafka-import has the account of the copied records; keep
+    it until the last run. At the end the command counts the records of both sides, and ends with 1 if the
+    numbers differ.
 
     \b
     Examples:
@@ -111,7 +112,7 @@ def import_topic(
     with errors_reported(changing=True):
         try:
             with connected(server):
-                pass  # a broker answers
+                pass  # checks that a broker answers
             result = asyncio.run(_imported(wanted, server))
         except KafkaConnectionError as error:
             problem(f"error: Kafka does not answer at {wanted.bootstrap} ({error})")
@@ -148,7 +149,7 @@ def _loss(lost: Lost) -> str:
 
 
 async def _target(client: AsyncClient, source: Source, wanted: _Wanted) -> TopicDescription:
-    """The topic for the records. Creates it, and the topic for the accounts, if they are missing."""
+    """Return the target topic. Creates it, and the topic for the accounts, if they are missing."""
     from api.kafka_import.copying import accounts_of
 
     count = len(source.partitions)
@@ -164,13 +165,13 @@ async def _target(client: AsyncClient, source: Source, wanted: _Wanted) -> Topic
         note(f"created topic {wanted.into} with {counted(count, 'partition')}")
     if target.partitions - len(target.decommissioned) != count:
         raise InvalidRequest(
-            f"topic {wanted.into} has {counted(target.partitions, 'partition')}, and {wanted.topic} in Kafka "
-            f"has {count}; records keep their partition, so give another topic with --into"
+            f"topic {wanted.into} has {counted(target.partitions, 'partition')}, but {wanted.topic} in Kafka "
+            f"has {count}; records keep their partition, so choose another topic with --into"
         )
     if target.config["message.timestamp.type"] != "CreateTime":
         raise InvalidRequest(
-            f"brokers set the time of records of {wanted.into}, and imported ones keep theirs; run `raftlog "
-            f"topic alter {wanted.into} --config message.timestamp.type=CreateTime`"
+            f"brokers set the time of records of {wanted.into}, but imported records keep theirs; run "
+            f"`raftlog topic alter {wanted.into} --config message.timestamp.type=CreateTime`"
         )
     await client.topics.create(
         accounts_of(wanted.into),
@@ -182,7 +183,7 @@ async def _target(client: AsyncClient, source: Source, wanted: _Wanted) -> Topic
 
 
 def _settings(of_kafka: Mapping[str, str]) -> dict[str, str | int]:
-    """The settings of a new topic: how long Kafka keeps records, and room for its largest one."""
+    """Return the settings of a new topic: the retention of Kafka, and room for the largest record there."""
     kept: dict[str, str | int] = {name: of_kafka[name] for name in _KEPT if name in of_kafka}
     largest = int(of_kafka.get("max.message.bytes", 0)) + (64 << 10)
     if largest > (1 << 20) + (64 << 10):
@@ -224,8 +225,8 @@ def _difference(row: Row, target: TopicDescription) -> str:
     if target.config["cleanup.policy"] != "delete":
         why = " (compaction removes older records of a key)"
     return (
-        f"partition {row['partition']}: Kafka had {row['kafka_records']} records, {target.name} has "
-        f"{row['records']} of them{why or '; retention or somebody has deleted the others'}"
+        f"partition {row['partition']}: Kafka had {row['kafka_records']} records, but {target.name} has "
+        f"{row['records']} of them{why or '; the others were deleted, by retention or on request'}"
     )
 
 
@@ -276,7 +277,7 @@ def _show(result: _Result) -> None:
 
 @contextmanager
 def _stopped(follows: bool) -> Iterator[asyncio.Event]:
-    """An event that a signal sets, where signals are the way to end. Otherwise a signal interrupts."""
+    """Yield an event that signals set, if signals are the way to end; otherwise signals interrupt."""
     stopped, loop, signals = asyncio.Event(), asyncio.get_running_loop(), stop_signals() if follows else ()
     for number in signals:
         loop.add_signal_handler(number, stopped.set)
@@ -291,7 +292,7 @@ def _stopped(follows: bool) -> Iterator[asyncio.Event]:
 
 @contextmanager
 def _progress() -> Iterator[Progress]:
-    """A counter with the rate on a terminal."""
+    """Show a counter with the rate on a terminal."""
     if not sys.stderr.isatty():
         yield lambda found: None
         return

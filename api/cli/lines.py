@@ -1,4 +1,4 @@
-"""Lines of a file or a pipe as records, or all of it as one.
+"""Reads lines of a file or a pipe as records, or all of it as one record.
 
 Decides: the end of a line (a line feed, which is not part of the record) and the record in its bytes, with a
 key separator or as JSON. Bytes are decoded only where needed: values may be binary.
@@ -19,16 +19,16 @@ BLOCK_BYTES = 1 << 20
 LINE_BYTES_MAX = 16 << 20  # no topic takes a larger record
 Headers = tuple[tuple[str, bytes | None], ...]
 Fields = tuple[bytes | None, bytes | None, Headers, int | None, int | None]
-"""Value, key, headers, timestamp and partition of a record. A plain tuple, since millions are made."""
+"""Value, key, headers, timestamp and partition of a record: a plain tuple, since millions are created."""
 Parse = Callable[[bytes], Fields | None]
-"""A line as a record; ``None`` for a line to be passed over. Raises ``InvalidRequest``."""
+"""Parses a line into a record; ``None`` for a line to be skipped. Raises ``InvalidRequest``."""
 
 
 class JsonLine(bodies.NewRecord):
-    """A record as JSON, one a line: as in a JSON produce, or as in the output of ``consume --format json``.
+    """A record as JSON, one per line: of a JSON produce, or of the output of ``consume --format json``.
 
     A line with an ``offset`` was consumed: ``topic``, ``partition`` and ``offset`` name its source, and
-    ``record_crc`` is the checksum of what was stored there.
+    ``record_crc`` is the checksum of the record stored there.
     """
 
     topic: str | None = None
@@ -38,38 +38,41 @@ class JsonLine(bodies.NewRecord):
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A format whose lines are values, all with one key, if any."""
+    """A format whose lines are values; all records have ``key``, if it is given."""
 
     key: bytes | None = None
 
     def __call__(self, line: bytes) -> Fields:
-        """The line as a value."""
+        """Parse the line as a value."""
         return line, self.key, (), None, None
 
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """Lines are a key, a separator and a value."""
+    """A format whose lines are a key, a separator and a value."""
 
     separator: bytes
 
     def __call__(self, line: bytes) -> Fields:
-        """The line as key and value. Raises ``InvalidRecord`` without a separator."""
+        """Parse the line as key and value. Raises ``InvalidRecord`` without a separator."""
         key, found, value = line.partition(self.separator)
         if not found:
             shown = self.separator.decode(errors="replace")
-            raise InvalidRecord(f"no key: the separator {shown!r} is not in it")
+            raise InvalidRecord(f"the line has no key: it does not contain the separator {shown!r}")
         return value, key, (), None, None
 
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """Lines are JSON objects. The partition of a consumed line is ignored unless ``keeps_partitions``."""
+    """A format whose lines are JSON objects.
+
+    The partition of a consumed line is ignored unless ``keeps_partitions``.
+    """
 
     keeps_partitions: bool = False
 
     def __call__(self, line: bytes) -> Fields | None:
-        """The line as a record; blank lines are skipped. Raises ``InvalidRecord``."""
+        """Parse the line as a record; blank lines are skipped. Raises ``InvalidRecord``."""
         if not line.strip():
             return None
         try:
@@ -77,7 +80,9 @@ class Json:
         except InvalidRecord as error:
             raise InvalidRecord(f"{error}{_hint(line)}", **error.details) from None
         if read.delay is not None or read.deliver_at is not None:
-            raise InvalidRecord("it has a delay: send it with raftlog delayed send", errors=["/delay"])
+            raise InvalidRecord(
+                "the record has a delay: send it with raftlog delayed send", errors=["/delay"]
+            )
         try:
             record = record_of(read)
         except InvalidRequest as error:
@@ -89,7 +94,7 @@ class Json:
 
 
 def _hint(line: bytes) -> str:
-    """The remedy for a line that is JSON, but no record; empty for other lines."""
+    """Return the remedy for a line that is JSON but not a record; empty for other lines."""
     try:
         value = decode_json(line, object, InvalidRecord)
     except InvalidRecord:
@@ -99,12 +104,12 @@ def _hint(line: bytes) -> str:
 
 
 def bounded(parse: Parse) -> Parse:
-    """A parser that raises ``RecordTooLarge`` for lines that no record can hold, and else calls ``parse``."""
+    """Wrap a parser so that it raises ``RecordTooLarge`` for lines that are longer than any record."""
 
     def parse_bounded(line: bytes) -> Fields | None:
         if len(line) > LINE_BYTES_MAX:
             raise RecordTooLarge(
-                f"it has more than {LINE_BYTES_MAX} bytes, which exceeds any max.message.bytes; send "
+                f"the line has more than {LINE_BYTES_MAX} bytes, which exceeds any max.message.bytes; send "
                 f"smaller records"
             )
         return parse(line)
@@ -113,14 +118,16 @@ def bounded(parse: Parse) -> Parse:
 
 
 def with_keys(parse: Parse) -> Parse:
-    """A parser that raises ``InvalidRecord`` for records without a key, which compacted topics refuse."""
+    """Wrap a parser so that it raises ``InvalidRecord`` for records without a key (compacted topics need
+    keys).
+    """
 
     def parse_with_key(line: bytes) -> Fields | None:
         fields = parse(line)
         if fields is not None and fields[1] is None:
             raise InvalidRecord(
-                "no key, and the topic is compacted: send a key with every record, or set cleanup.policy of "
-                "the topic to delete"
+                "the record has no key, but the topic is compacted: send a key with every record, or set "
+                "cleanup.policy of the topic to delete"
             )
         return fields
 
@@ -128,10 +135,10 @@ def with_keys(parse: Parse) -> Parse:
 
 
 def blocks_of_lines(source: BufferedReader) -> Iterator[list[bytes]]:
-    """The lines of a source in blocks, each block as soon as it is available.
+    """Yield the lines of a source in blocks, each block as soon as it is available.
 
-    A line that is too long for a record is the last of its block, and is returned before its end has been
-    read; the rest of the line is passed over.
+    A line that is too long for a record is the last of its block, and is yielded before its end has been
+    read; the rest of the line is skipped.
     """
     rest, block = b"", source.read1(BLOCK_BYTES)
     while block:
@@ -150,7 +157,7 @@ def blocks_of_lines(source: BufferedReader) -> Iterator[list[bytes]]:
 
 
 def _behind_line(source: BufferedReader) -> bytes:
-    """Read past the end of the present line; some bytes of the next lines, empty at the end of the source."""
+    """Read past the end of the current line; return some bytes of the next lines, empty at the end."""
     while block := source.read1(BLOCK_BYTES):
         _, found, rest = block.partition(b"\n")
         if found:
@@ -159,5 +166,5 @@ def _behind_line(source: BufferedReader) -> bytes:
 
 
 def whole(source: BufferedReader) -> Iterator[list[bytes]]:
-    """The whole source as one line, up to one byte more than the largest record."""
+    """Yield the whole source as one line, up to one byte more than the largest record."""
     yield [source.read(LINE_BYTES_MAX + 1)]

@@ -44,21 +44,21 @@ from raftlog.wire import health
 HTTP_PORT = 7070
 STOP_S = 9.0  # brokers need two or three seconds; a user waits at most ten
 READY_S = 60.0
-_READY_TIMEOUT_S = 2.0  # of one request
+_READY_TIMEOUT_S = 2.0  # timeout of one request
 
 RackOption = Annotated[
     list[str] | None,
     Option(
         "--rack",
         metavar="RACK",
-        help="A rack or data centre; repeatable. Brokers get them in turn; replicas are spread over them.",
+        help="A rack or data centre; repeatable. Brokers get racks in turn; replicas are spread over racks.",
     ),
 ]
 DataOption = Annotated[Path, Option("--data", help="Directory of the cluster's settings, secret and data.")]
 
 
 class LogFormat(enum.StrEnum):
-    """The forms of the log: the setting ``log_format``."""
+    """The formats of the log: the setting ``log_format``."""
 
     TEXT = "text"
     JSON = "json"
@@ -68,11 +68,13 @@ def serve(
     config: Annotated[Path, Option("--config", help="The broker's TOML file.")],
     with_stdin: Annotated[
         bool,
-        Option(help="Stop as well when standard input ends: the program that started the broker is gone."),
+        Option(
+            help="Also stop when standard input ends, because the program that started the broker has ended."
+        ),
     ] = False,
     log_format: Annotated[
         LogFormat | None,
-        Option("--log-format", help="Form of the log's lines.  [default: log_format of the file]"),
+        Option("--log-format", help="Format of the log's lines.  [default: log_format of the file]"),
     ] = None,
 ) -> None:
     """Run one broker until SIGTERM or Ctrl-C, or until its terminal is closed.
@@ -99,14 +101,15 @@ def serve(
 def init(
     data: DataOption = Path("raftlog-data"),
     brokers: Annotated[
-        int | None, Option(min=1, help="Number of brokers on this machine, best 1, 3 or 5.  [default: 3]")
+        int | None,
+        Option(min=1, help="Number of brokers on this machine, preferably 1, 3 or 5.  [default: 3]"),
     ] = None,
     host: Annotated[
         list[str] | None,
         Option(
             help=(
-                "A machine, by a name or IP address that the others and the clients can reach, with "
-                ":PORT for another HTTP port; repeatable. Copy its folder there."
+                "Address of a broker's machine: a name or IP address that brokers and clients can reach, "
+                "with :PORT for another HTTP port; repeatable. Copy its folder to that machine."
             )
         ),
     ] = None,
@@ -115,7 +118,7 @@ def init(
         Option(
             min=1,
             help=(
-                "Brokers on each host, with ports that follow one another. Replicas of "
+                "Brokers on each host, with consecutive ports. Replicas of "
                 "a partition are on different hosts.  [default: 1]"
             ),
         ),
@@ -128,7 +131,7 @@ def init(
     ] = None,
     rack: RackOption = None,
 ) -> None:
-    """Create a cluster's secret and one settings file per broker; print how to start each.
+    """Create a cluster's secret and one settings file per broker; print the commands that start them.
 
     \b
     Examples:
@@ -144,7 +147,7 @@ def init(
             _init_machines(data, host, per_host or 1, http_port, rpc_port, rack or [])
             return
         if per_host is not None:
-            wrong_usage("--per-host needs --host; on this machine alone, --brokers says how many")
+            wrong_usage("--per-host needs --host; for brokers on this machine only, use --brokers")
         count = 3 if brokers is None else brokers
         paths = create_cluster(data, brokers=count, http_port=http_port, rpc_port=rpc_port, racks=rack or [])
         with errors_reported(changing=True):
@@ -159,7 +162,7 @@ def _init_machines(
         found = machines(given, http_port, rpc_port, per_host=per_host)
     if per_host > 1 and not labels:
         labels = [machine.host for machine in found[: len(given)]]  # brokers of one host fail together
-    # The hosts repeat, and with them their racks, in the order in which racks are given out.
+    # The hosts repeat in the list, and racks are assigned in turn: each host gets its own rack each time.
     racks = list(islice(cycle(labels), len(given)))
     paths = create_machines(data, found, racks)
     with errors_reported(changing=True):
@@ -169,7 +172,7 @@ def _init_machines(
             printed_now(text, broker=broker, **place)
     note(
         "copy each directory to its host, and start the broker there: raftlog serve --config raftlog.toml\n"
-        "the cluster answers once all of its brokers have started"
+        "the cluster serves requests once all of its brokers have started"
     )
     if not is_loopback(found[0].host):
         ports = sorted(set(_ports(found)))
@@ -191,8 +194,8 @@ def dev(
 
     The brokers also stop when the terminal is closed, or when this program is killed.
 
-    Prints a line for each broker and then `ready`. Starts again on its own data. A broker that dies
-    is not restarted: start it with `raftlog serve --config` and the file that its line names.
+    Prints a line for each broker and then `ready`. A later run uses the existing data. A broker that ends is
+    not restarted: start it with `raftlog serve --config` and the file in its line.
 
     \b
     Example:
@@ -208,13 +211,13 @@ def dev(
 
 
 def _existing(data: Path, brokers: int | None, http_port: int | None, racks: list[str] | None) -> list[Path]:
-    """The settings files of a cluster. Raises for a cluster with other parameters than requested."""
+    """Return the settings files of a cluster. Raises if the cluster has other parameters than requested."""
     from broker.settings import load_settings
 
     ids = existing_brokers(data)
     if brokers is not None and len(ids) != brokers:
         raise InvalidRequest(
-            f"{data} holds a cluster of {counted(len(ids), 'broker')}; "
+            f"{data} contains a cluster of {counted(len(ids), 'broker')}; "
             f"use --brokers {len(ids)} or another --data",
             field="brokers",
         )
@@ -242,7 +245,7 @@ def _ports(found: Sequence[Machine]) -> list[int]:
 
 
 def _check_free(ports: list[int]) -> None:
-    """Refuse ports in use: their responses would be taken for those of the new brokers."""
+    """Refuse ports in use: responses of other programs would be taken for those of the new brokers."""
     for port in ports:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -250,16 +253,16 @@ def _check_free(ports: list[int]) -> None:
                 probe.bind(("127.0.0.1", port))
             except OSError as error:
                 raise InvalidRequest(
-                    f"port {port} cannot be used ({error}); stop what listens there, perhaps this cluster "
-                    "itself, or start another with its own --http-port and --data",
+                    f"port {port} cannot be used ({error}); stop the program that listens there, perhaps "
+                    "this cluster itself, or start another cluster with its own --http-port and --data",
                     field="http_port",
                 ) from None
 
 
 class StopSignal:
-    """Whether Ctrl-C, SIGTERM or the end of the terminal has come.
+    """Notes whether Ctrl-C, SIGTERM or the end of the terminal has come.
 
-    Signals interrupt nothing: the code here checks this object. An exception between two steps could leave
+    Signals do not interrupt the code; it checks this object. An exception between two steps could leave
     brokers running.
     """
 
@@ -295,7 +298,7 @@ class Started:
 
     @property
     def end(self) -> str:
-        """The message that tells how the broker ended, and how to start it."""
+        """The message that says how the broker ended, and how to start it."""
         status = self.process.returncode
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         command = shlex.join(["raftlog", "serve", "--config", str(self.config)])
@@ -311,7 +314,7 @@ def _supervise(configs: list[Path], stop: StopSignal) -> int:
     try:
         for config, values in zip(configs, settings, strict=True):
             command = [*COMMAND, "serve", "--config", str(config), "--with-stdin"]
-            # Nobody writes to the pipe: it ends with this process, whatever ends that.
+            # This process never writes to the pipe; the pipe ends with this process, however it ends.
             process = subprocess.Popen(command, start_new_session=True, stdin=subprocess.PIPE)
             started.append(Started(values.broker_id, values.http.url, config.resolve(), process))
             shown = {
@@ -346,7 +349,7 @@ def _all_ready(started: list[Started], stop: StopSignal) -> bool:
 
 
 def _is_ready(url: str) -> bool:
-    """Whether a broker takes requests; asked without the proxies of the environment."""
+    """Return whether a broker takes requests; the request ignores the proxies of the environment."""
     from http.client import HTTPException
 
     from api.cli.reading import answer_of, opened

@@ -1,4 +1,4 @@
-"""``raftlog man``: manual pages, from the parser and the texts that ``--help`` shows."""
+"""Writes manual pages from the parser and the texts that ``--help`` shows (``raftlog man``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from api.cli.parameters import Argument
 
 
 def man(
-    directory: Annotated[Path, Argument(metavar="DIR", help="The directory; made if it is missing.")],
+    directory: Annotated[Path, Argument(metavar="DIR", help="The directory; created if it is missing.")],
 ) -> None:
     """Write the manual pages of all commands to a directory: raftlog.1 and one page for each command.
 
@@ -38,9 +38,9 @@ def man(
 
 
 def page(name: str, command: click.Command, others: list[str]) -> str:
-    """The manual page of a command in roff; ``others`` are the commands that it refers to."""
+    """Return the manual page of a command in roff; ``others`` are the commands that it refers to."""
     context = click.Context(command, info_name=name)
-    paragraphs = cleandoc(command.help or "").split("\n\n")  # Python 3.13 does that itself
+    paragraphs = cleandoc(command.help or "").split("\n\n")  # Python 3.13 does this itself
     lines = [f'.TH "{name.replace(" ", "-").upper()}" 1 "" "raftlog" "raftlog"', ".SH NAME"]
     lines += [f"{_roff(name.replace(' ', '-'))} \\- {_roff(' '.join(paragraphs[0].split()))}"]
     lines += [".SH SYNOPSIS", f".B {_roff(name)}", _roff(" ".join(command.collect_usage_pieces(context)))]
@@ -61,7 +61,7 @@ def _described(paragraphs: list[str]) -> Iterator[str]:
     for paragraph in paragraphs:
         text = paragraph.lstrip("\n")
         yield ".PP"
-        if text.startswith("\b"):  # it keeps its lines
+        if text.startswith("\b"):  # the paragraph keeps its line breaks
             yield from (".nf", *(_roff(line) for line in text.split("\n")[1:]), ".fi")
         else:
             yield _roff(" ".join(text.split()))
@@ -72,6 +72,6 @@ def _term(term: str, text: str) -> Iterator[str]:
 
 
 def _roff(text: str) -> str:
-    """The text without meaning to roff."""
+    """Escape a text for roff."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped

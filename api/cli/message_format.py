@@ -1,8 +1,8 @@
-r"""Output of a consumed message: its value, a JSON object, or a text with fields.
+r"""Formats a consumed message: its value, a JSON object, or a text with fields.
 
 The fields of a text: ``%t`` time, ``%T`` topic, ``%p`` partition, ``%o`` offset, ``%k`` key, ``%v`` value,
-``%h`` headers as name=value with commas, ``%s`` size of key, value and headers, ``%%`` a per cent sign.
-Keys and values are written unchanged, whatever bytes they contain; null is written as nothing.
+``%h`` headers as name=value with commas, ``%s`` size of key, value and headers, ``%%`` a per cent sign. Keys
+and values are written unchanged, whatever bytes they contain; null is written as empty.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _FIELD = re.compile(rb"%(.|$)", re.DOTALL)
 
 
 def renderer(form: str, topics: Sequence[str] = ()) -> Render:
-    """The function that writes a message of these topics in this format. An invalid format is wrong usage.
+    """Return the function that writes messages of these topics in a format. An invalid format is wrong usage.
 
-    Rows of internal topics are decoded; the format ``value`` shows their keys, too.
+    Records of internal topics are decoded; the format ``value`` shows their keys, too.
     """
     if any(topic.startswith(INTERNAL) for topic in topics):
         from api.cli.internal_rows import readable
@@ -44,7 +44,7 @@ def renderer(form: str, topics: Sequence[str] = ()) -> Render:
     if named is not None:
         return named
     if "%" not in form:
-        wrong_usage(rf"--format {form!r} is none; use value, json, or a text such as '%p %o %k %v\n'")
+        wrong_usage(rf"--format {form!r} is not a format; use value, json, or a text such as '%p %o %k %v\n'")
     template = unescaped("--format", form)
     fields: list[Render] = []
 
@@ -69,7 +69,7 @@ def _value_line(message: Message) -> bytes:
 
 
 def json_line(record: Message | StoredRecord, place: Mapping[str, object]) -> bytes:
-    """A record as a JSON object in one line; ``place`` is its source."""
+    """Return a record as a JSON object in one line; ``place`` is its source."""
     value, encoding = ABSENT if record.value is None else as_it_looks(record.value, record.offset)
     key, key_encoding = key_in_json(record.key)
     headers, tags, raw = headers_in_json(record.headers)
@@ -96,7 +96,7 @@ def _json_line(message: Message) -> bytes:
 
 
 def _time(message: Message) -> bytes:
-    """RFC 3339 in UTC; a number of milliseconds beyond the range of the calendar."""
+    """Return the time in RFC 3339 in UTC; as milliseconds if it is outside the calendar's range."""
     try:
         when = _EPOCH + timedelta(milliseconds=message.timestamp_ms)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Messages of several partitions as one stream.
+"""Reads messages of several partitions as one stream.
 
 Decides: the order of partitions and the end of reading. Existing messages are read one partition after the
 other, so that equal logs give equal output; new messages are read from all partitions at once.
@@ -34,7 +34,7 @@ async def present(
     selection: TagSelection | None = None,
     preset: str | None = None,
 ) -> AsyncGenerator[Piece, None]:
-    """All messages up to where committed ones end now and, if given, before the position ``to``."""
+    """Yield all committed messages that exist now, and only those before the position ``to``, if given."""
     bytes_max = reader_preset(preset).max_bytes
     ends = await asyncio.gather(*(partition.offset_at("latest") for partition in partitions))
     for partition, high_watermark in zip(partitions, ends, strict=True):
@@ -42,8 +42,8 @@ async def present(
         end = high_watermark if to is None else min(high_watermark, await _offset(partition, to))
         if at > high_watermark:
             raise OffsetOutOfRange(
-                f"{partition.topic}/{partition.number} ends at {high_watermark}, so there is no offset "
-                f"{at} yet; read from another, or wait for it with --follow",
+                f"{partition.topic}/{partition.number} ends at {high_watermark}, so offset {at} does not "
+                f"exist yet; choose a lower offset, or wait for it with --follow",
                 end=high_watermark,
             )
         while at < end:
@@ -53,7 +53,7 @@ async def present(
             messages = [message for message in chunk.messages if message.offset < end]
             yield Piece(partition, messages, [lost for lost in chunk.skipped if lost.offset < end])
             if chunk.next_offset == at:
-                break  # the rest is of transactions that are still open
+                break  # the other records belong to open transactions
             at = chunk.next_offset
 
 
@@ -64,7 +64,7 @@ async def followed(
     selection: TagSelection | None = None,
     preset: str | None = None,
 ) -> AsyncGenerator[Piece, None]:
-    """Existing and new messages of all partitions at once; never ends by itself.
+    """Yield existing and new messages of all partitions at once, without end.
 
     Skips messages below a first offset that does not exist yet.
     """

@@ -1,9 +1,9 @@
-"""Output and exit codes of commands.
+"""Writes the output of commands, and maps errors to exit codes.
 
-Decides: results go to standard output, as a table or as JSON (``-o json``); errors, questions and progress go
-to standard error, so that a pipe receives results only. Maps errors to exit codes. A command says what its
-result is (``show``, ``done``); the format is an option that all commands have (``common_options``). Leaves to
-others: the columns and units of tables (``tables``).
+Decides: results go to standard output, as a table or as JSON (``-o json``); errors, prompts and progress go
+to standard error, so that a pipe receives results only. A command passes its result to ``show`` or ``done``;
+the format is an option of all commands (``common_options``). Leaves to others: the columns and units of
+tables (``tables``).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Format(enum.StrEnum):
 
 
 class Colour(enum.StrEnum):
-    """Whether problems are in colour."""
+    """The choice whether problems are printed in colour."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -67,14 +67,14 @@ ServerOption = Annotated[
         "--server",
         "--url",
         "-s",
-        envvar="RAFTLOG_URL",  # as the client
+        envvar="RAFTLOG_URL",  # the client reads this variable, too
         help="The address of any broker; several separated by commas.",
     ),
 ]
 
 _FIELD = re.compile(
     r"^(?!there )[a-z_]+(?= is |: )"
-)  # the API's and the client's names of an option, at the beginning of an error
+)  # name of an option in the API and the client, at the beginning of an error
 _OPTIONS = {
     "url": "--server",
     "id": "--id",
@@ -85,13 +85,13 @@ _OPTIONS = {
 
 
 def chosen_format() -> Format:
-    """The format of the results of the command that runs."""
+    """Return the format of the results of the running command."""
     context = click.get_current_context(silent=True)
     return Format.TABLE if context is None else context.meta.get(FORMAT_KEY, Format.TABLE)
 
 
 def is_json() -> bool:
-    """Whether results are JSON."""
+    """Return whether results are JSON."""
     return chosen_format() is Format.JSON
 
 
@@ -105,8 +105,8 @@ def show(
 ) -> None:
     """Print a result: a table with a column per key, or JSON: ``value``, else the rows (``single``: one row).
 
-    A table has these ``columns``, the most important first, and the others if the user has chosen a wide one.
-    Instead of a table without rows, people get the line ``empty``.
+    A table has ``columns``, the most important first; a wide table also has the other columns. Instead of a
+    table without rows, the line ``empty`` is printed.
     """
     if is_json():
         write_json(value if value is not None else rows[0] if single else rows)
@@ -117,7 +117,7 @@ def show(
 
 
 def done(text: str, **value: object) -> None:
-    """Tell what a command has changed: people a line on standard error, programs ``value`` as JSON."""
+    """Report a change: as a line on standard error for people, or as JSON ``value`` for programs."""
     if is_json():
         write_json(value)
     else:
@@ -125,7 +125,7 @@ def done(text: str, **value: object) -> None:
 
 
 def printed(text: str, **value: object) -> None:
-    """Print a result that is one line, such as an id: for people ``text``, for programs ``value`` as JSON."""
+    """Print a result that is one line, such as an id: ``text`` for people, ``value`` as JSON for programs."""
     if is_json():
         write_json(value)
     else:
@@ -146,13 +146,13 @@ def write_json(value: object) -> None:
 
 
 def write_json_line(value: object) -> None:
-    """Print a value as a line of JSON, at once: for commands whose results come one after another."""
+    """Print a value as a line of JSON and flush it, for commands whose results come one after another."""
     _write(_json(value) + "\n")
     sys.stdout.flush()
 
 
 def _json(value: object, indent: int | None = None) -> str:
-    """The value, and the structs in it, as JSON."""
+    """Encode a value, and the structs in it, as JSON."""
     import json
 
     return json.dumps(value, indent=indent, default=_builtins)
@@ -165,7 +165,7 @@ def _builtins(struct: object) -> object:
 
 
 def printed_now(text: str, **value: object) -> None:
-    """Print one of several results that come one after another; programs get a line of JSON each."""
+    """Print one of several results at once; programs get a line of JSON for each result."""
     if is_json():
         write_json_line(value)
     else:
@@ -174,7 +174,7 @@ def printed_now(text: str, **value: object) -> None:
 
 
 def write_table(rows: Sequence[Row], columns: Sequence[str] = ()) -> None:
-    """Write rows below the names of their columns: these, and the others if the user has chosen them."""
+    """Write rows below the names of ``columns``; a wide table also has the other columns."""
     lines = table_lines(rows, columns, is_wide=chosen_format() is Format.WIDE)
     _write("".join(f"{line}\n" for line in lines))
 
@@ -194,12 +194,12 @@ def _has_colour(stream: TextIO) -> bool:
 
 
 def note(text: str) -> None:
-    """Write a line on standard error, if anybody can read that."""
+    """Write a line on standard error; does nothing if the stream is closed."""
     _tell(_printable(text))
 
 
 def _printable(text: str) -> str:
-    """The lines of a text without terminal escapes: brokers send parts of them."""
+    """Remove terminal escapes from a text: parts of it come from brokers."""
     return "\n".join(map(printable, text.split("\n")))
 
 
@@ -207,12 +207,12 @@ def _tell(text: str) -> None:
     try:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
-    except OSError:  # a closed pipe or terminal: the exit code remains
+    except OSError:  # the pipe or terminal is closed: the exit code remains
         _write_no_more(sys.stderr)
 
 
 def wrong_usage(text: str) -> NoReturn:
-    """End with the exit code of wrong usage."""
+    """Print the error, and end with the exit code of wrong usage."""
     problem(f"error: {text}")
     raise click.exceptions.Exit(WRONG_USAGE)
 
@@ -230,8 +230,8 @@ def options_checked() -> Iterator[None]:
 def errors_reported(*, changing: bool = False) -> Iterator[None]:
     """Turn an error into one line on standard error and its exit code.
 
-    With ``changing``, a missing response makes the outcome unknown; a command that only reads has then
-    reached no broker.
+    With ``changing``, a lost response makes the outcome unknown; without it, the command has reached no
+    broker.
     """
     try:
         yield
@@ -252,7 +252,7 @@ def errors_reported(*, changing: bool = False) -> Iterator[None]:
 
 
 def reader_has_closed() -> None:
-    """The reader of the output has closed the pipe: write no more, even at the end of the interpreter."""
+    """Discard further output after its reader has closed the pipe, even at the end of the interpreter."""
     _write_no_more(sys.stdout)
 
 
@@ -261,7 +261,7 @@ def _write_no_more(stream: TextIO) -> None:
 
 
 def exit_code(error: RaftlogError, *, changing: bool) -> int:
-    """The exit code of an error."""
+    """Return the exit code of an error."""
     if isinstance(error, NotSent) or (isinstance(error, ConnectionLost) and not changing):
         return UNREACHABLE
     return REFUSED if error.is_definite or not changing else UNKNOWN

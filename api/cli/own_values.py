@@ -1,7 +1,7 @@
-"""Lines and rows that are values themselves: JSON values, and rows of CSV. The key is one of their fields.
+"""Reads lines and rows that are values themselves: JSON values, and rows of CSV; the key is a field.
 
 Decides: the key and the value of such a line, and which lines are rejected. Leaves to others: lines
-(``lines``), and what becomes of a rejected line (``rejects``).
+(``lines``), and the handling of rejected lines (``rejects``).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _WORDS: Final = {"": b"null", "true": b"true", "false": b"false"}
 
 @dataclass(frozen=True, slots=True)
 class JsonValues:
-    """Lines are JSON values; the key is in a field, whose name has dots between the levels."""
+    """A format whose lines are JSON values; ``key_field`` names the key, with dots between levels."""
 
     key_field: str | None = None
     key_is_optional: bool = False
 
     def __call__(self, line: bytes) -> Fields | None:
-        """The line as a record; blank lines are skipped. Raises ``InvalidRecord``."""
+        """Parse the line as a record; blank lines are skipped. Raises ``InvalidRecord``."""
         text = line.strip()
         if not text:
             return None
@@ -50,9 +50,10 @@ class JsonValues:
 
 @dataclass(slots=True)
 class CsvValues:
-    """Rows are objects of JSON, with the names of the columns, which the first row has unless they are given.
+    """A format whose rows become JSON objects with the names of the columns.
 
-    Raises ``InvalidRequest`` for wrong names, which no row can have, and ``InvalidRecord`` for a wrong row.
+    The names are in the first row, unless they are given. Raises ``InvalidRequest`` for invalid names, which
+    no row can correct, and ``InvalidRecord`` for an invalid row.
     """
 
     delimiter: str = ","
@@ -67,7 +68,7 @@ class CsvValues:
             self._name(self.columns)
 
     def __call__(self, row: bytes) -> Fields | None:
-        """The row as a record, ``None`` for the names of the columns and for an empty row."""
+        """Parse the row as a record; ``None`` for the row of column names and for an empty row."""
         wrong = InvalidRecord if self.columns else InvalidRequest
         try:
             cells = next(csv.reader(_text_lines(row), delimiter=self.delimiter, strict=True), [])
@@ -77,15 +78,15 @@ class CsvValues:
                 self._name(cells)
             return None
         except UnicodeError:
-            raise wrong("it is not UTF-8; convert the file, for instance with iconv") from None
+            raise wrong("the row is not UTF-8; convert the file, for instance with iconv") from None
         except csv.Error as error:
-            raise wrong(f"it is not CSV: {_reason(error)}") from None
+            raise wrong(f"the row is not CSV: {_reason(error)}") from None
 
     def _name(self, names: Sequence[str]) -> None:
-        """Take the names of the columns, if these can be names."""
+        """Set the names of the columns; refuses repeated names and a missing key column."""
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
-            raise InvalidRequest(f"column {twice[0]!r} is there twice; name all columns with --columns")
+            raise InvalidRequest(f"column {twice[0]!r} appears twice; name all columns with --columns")
         if self.key_column not in (None, *names):
             raise InvalidRequest(
                 f"there is no column {self.key_column!r}; the columns are {', '.join(names)}"
@@ -97,7 +98,7 @@ class CsvValues:
     def _fields(self, cells: Sequence[str]) -> Fields:
         if len(cells) != len(self.columns):
             raise InvalidRecord(
-                f"it has {counted(len(cells), 'column')}, and there are {len(self.columns)} names of columns"
+                f"the row has {counted(len(cells), 'cell')}, but there are {len(self.columns)} column names"
             )
         key = None
         if self._key_at is not None:
@@ -109,17 +110,17 @@ class CsvValues:
 
 
 class CsvRows:
-    """Joins the lines of a row of CSV, which may have line feeds within quotes. An iterator of blocks.
+    """Joins the lines of CSV rows, which may have line feeds within quotes; iterates over blocks of rows.
 
-    The other lines of such a row follow it as empty lines, so that places in a block still count lines. A row
-    that has no end is only its first line: the next line begins another row.
+    Further lines of such a row are yielded as empty lines, so that indexes in a block still count lines. If a
+    row has no end, only its first line is yielded as a row: the next line begins another row.
     """
 
     def __init__(self, blocks: Iterable[list[bytes]], delimiter: str) -> None:
         self._blocks = iter(blocks)
         self._delimiter = delimiter
-        self._next: list[bytes] = []  # lines of the present block, the last one first
-        self._taken: list[bytes] = []  # lines of the present row
+        self._next: list[bytes] = []  # lines of the current block, the last line first
+        self._taken: list[bytes] = []  # lines of the current row
         self._taken_bytes = 0
 
     def __iter__(self) -> Blocks:
@@ -139,7 +140,7 @@ class CsvRows:
                 rows.append(self._first_line())
 
     def _lines(self) -> Iterator[str]:
-        """The text of lines, as a reader of CSV takes them."""
+        """Yield the text of lines for a CSV reader."""
         while self._next or self._fill():
             line = self._next.pop()
             self._taken.append(line)
@@ -158,7 +159,7 @@ class CsvRows:
         return row
 
     def _first_line(self) -> bytes:
-        """The first line of a row that is none; the others are read again."""
+        """Return the first line of a row without an end; the other lines are read again."""
         first, *others = self._taken
         self._next += others[::-1]
         self._taken, self._taken_bytes = [], 0
@@ -166,13 +167,13 @@ class CsvRows:
 
 
 def rows_of(blocks: Iterable[list[bytes]], delimiter: str) -> Blocks:
-    """The rows of CSV in lines, in blocks. Cells may be as long as a record."""
+    """Join the lines of CSV rows, in blocks. Cells may be as long as a record."""
     csv.field_size_limit(LINE_BYTES_MAX)
     return iter(CsvRows(blocks, delimiter))
 
 
 def without_mark(blocks: Iterable[list[bytes]]) -> Blocks:
-    """The blocks without a byte order mark at the beginning."""
+    """Yield the blocks without a byte order mark at the beginning."""
     for number, lines in enumerate(blocks):
         if number == 0:
             lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
@@ -191,20 +192,22 @@ def _reason(error: csv.Error) -> str:
 
 
 def _typed(cell: str) -> object:
-    """A number, a truth value or null, if the cell is written as one in JSON; else its text."""
+    """Return a number, a boolean or null if the cell is written like that in JSON; otherwise its text."""
     if _NUMBER.fullmatch(cell):
         return msgspec.Raw(cell.encode())
     return msgspec.Raw(_WORDS[cell]) if cell in _WORDS else cell
 
 
 def _key_of(value: object, where: str, *, is_optional: bool) -> bytes | None:
-    """The bytes of a key: UTF-8 of a text, digits of an integer."""
+    """Return the bytes of a key: UTF-8 of a text, digits of an integer."""
     if value is None:
         if is_optional:
             return None
-        raise InvalidRecord(f"{where} has no value, and is the key; --key-optional gives such records no key")
+        raise InvalidRecord(
+            f"{where} is the key but has no value; --key-optional sends such records without a key"
+        )
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value).encode()
-    raise InvalidRecord(f"{where} is the key, and neither text nor an integer")
+    raise InvalidRecord(f"{where} is the key but is neither text nor an integer")

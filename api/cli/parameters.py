@@ -1,4 +1,4 @@
-"""The command of a function, whose signature declares the options and arguments.
+"""Builds the command of a function from its signature, which declares the options and arguments.
 
 ::
 
@@ -7,8 +7,8 @@
         partitions: Annotated[int, Option("--partitions", "-P", min=1, help="Number of partitions.")] = 1,
     ) -> None:
 
-Decides: the parameter of click for each annotation. Leaves to others: parsing and help (click). Typer reads
-such signatures, too, but imports pydantic for every call, a quarter of the time of a short command.
+Decides: click's parameter for each annotation. Leaves to others: parsing and help (click). Typer reads such
+signatures, too, but imports pydantic for every call, a quarter of the time of a short command.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 import click
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
-_WHOLE: Final = re.compile("-?[0-9]+")  # int() takes blanks, underscores and the digits of all scripts, too
+_WHOLE: Final = re.compile("-?[0-9]+")  # int() also accepts blanks, underscores and digits of all scripts
 
 
 class Parameter:
-    """An option or argument, except for its type and its default."""
+    """An option or argument, without its type and its default."""
 
     def __init__(
         self,
@@ -43,9 +43,10 @@ class Parameter:
         completes: str | None = None,
         takes_bytes: bool = False,
     ) -> None:
-        """``completes`` is the kind of the names that shells complete, such as ``topics``.
+        """``completes`` is the kind of names that shells complete, such as ``topics``.
 
-        With ``takes_bytes`` a text need not be in UTF-8: other bytes are in it as ``os.fsencode`` takes them.
+        With ``takes_bytes`` a text may have bytes that are not UTF-8; they are encoded like ``os.fsencode``
+        does.
         """
         self.names = names
         self.help = help
@@ -58,12 +59,12 @@ class Parameter:
         self.takes_bytes = takes_bytes
 
     def complete(self) -> Complete | None:
-        """The function that completes a value in a shell; ``None`` leaves that to the type."""
+        """Return the function that completes a value in a shell; ``None`` leaves completion to the type."""
         return None if self.completes is None else names_of(self.completes)
 
 
 def names_of(kind: str) -> Complete:
-    """The function that completes the names of a kind, such as ``topics``."""
+    """Return the function that completes names of a kind, such as ``topics``."""
 
     def names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         from api.cli import completion
@@ -74,22 +75,22 @@ def names_of(kind: str) -> Complete:
 
 
 class Option(Parameter):
-    """An option. Without ``names`` it has that of the function's parameter."""
+    """An option. Without ``names`` it has the name of the function's parameter."""
 
 
 class Argument(Parameter):
-    """An argument by its position."""
+    """An argument, given by its position."""
 
 
 class Choice(click.Choice[enum.StrEnum]):
-    """The values of an enumeration, where click takes the names."""
+    """A choice of an enumeration's values; click uses names."""
 
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
         return str(choice)
 
 
 class _Text(click.types.StringParamType):
-    """Text in UTF-8. Other bytes of an argument could not be sent."""
+    """A text in UTF-8. Other bytes could not be sent."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401
         text = str(super().convert(value, param, ctx))
@@ -101,7 +102,7 @@ class _Text(click.types.StringParamType):
 
 
 class _WholeNumber(click.types.IntParamType):
-    """Digits of ASCII, as in requests over HTTP."""
+    """A whole number in ASCII digits, as in HTTP requests."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401
         if isinstance(value, str) and not _WHOLE.fullmatch(value):
@@ -114,7 +115,7 @@ class _WholeNumberInRange(_WholeNumber, click.IntRange):
 
 
 class FiniteNumber(click.FloatRange):
-    """A finite number in a range: ``nan`` is refused, which is in every range."""
+    """A finite number in a range; refuses ``nan``, which click would accept in any range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
         number = float(super().convert(value, param, ctx))
@@ -124,7 +125,7 @@ class FiniteNumber(click.FloatRange):
 
 
 def command_of(name: str, function: Callable[..., None]) -> click.Command:
-    """The command that calls ``function``; its help is the docstring."""
+    """Create the command that calls ``function``; its help is the docstring."""
     hints = get_type_hints(function, include_extras=True)
     signature = inspect.signature(function).parameters
     params = [_parameter(each, hints[each], given.default) for each, given in signature.items()]
@@ -166,7 +167,9 @@ def _parameter(name: str, hint: object, default: object) -> click.Parameter:
             show_envvar=True,
         )
     if not is_required:
-        found.default = str(default) if isinstance(default, enum.StrEnum) else default  # help shows it
+        found.default = (
+            str(default) if isinstance(default, enum.StrEnum) else default
+        )  # help shows the default
     return found
 
 

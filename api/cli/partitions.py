@@ -33,7 +33,7 @@ PartitionArgument = Annotated[int, Argument(min=0, help="The partition's number.
 BrokerArgument = Annotated[int, Argument(min=1, help="The broker's id.")]
 WaitOption = Annotated[
     str | None,
-    Option("--wait", metavar="TIME", help="Wait until the move is complete, at most this time, such as 60s."),
+    Option("--wait", metavar="TIME", help="Longest wait for the end of the move, such as 60s."),
 ]
 
 
@@ -51,7 +51,7 @@ def list_all(topic: TopicArgument, server: ServerOption = DEFAULT_SERVER) -> Non
 def transfer_leadership(
     topic: TopicArgument,
     partition: PartitionArgument,
-    to: Annotated[int | None, Option(min=1, help="The new leader.  [default: the best one]")] = None,
+    to: Annotated[int | None, Option(min=1, help="The new leader's id.  [default: the best replica]")] = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
     """Transfer a partition's leadership, and wait until the new leader leads.
@@ -74,7 +74,7 @@ def add_replica(
     wait: WaitOption = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Add a replica of a partition. It votes when it has caught up.
+    """Add a replica of a partition. The replica votes when it has caught up.
 
     \b
     Example:
@@ -129,8 +129,9 @@ def delete_before(
 ) -> None:
     """Delete the records of a partition below an offset.
 
-    They are not read any more from then on; disk space is freed by whole segments at the next check of
-    retention. The command is safe to repeat. It shows where the log begins, which may be above the offset.
+    Readers do not get these records any more; disk space is freed by whole segments at the next check of
+    retention. The command can be repeated. It shows the log start offset, which may be above the given
+    offset.
 
     \b
     Example:
@@ -148,14 +149,14 @@ def set_archived(
     partition: PartitionArgument,
     offset: Annotated[int, Option("--offset", min=0, help="The first offset that is not archived.")],
     allow_lower: Annotated[
-        bool, Option("--allow-lower", help="Also set the offset back, for an archive that has lost files.")
+        bool, Option("--allow-lower", help="Also lower the offset, for an archive that has lost files.")
     ] = False,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
     """Set up to which offset a partition is archived.
 
-    Retention of a topic with retention.archive.required=true deletes only records below. The archive sink of
-    Spark and `raftlog archive report` set the offset themselves.
+    Retention of a topic with retention.archive.required=true deletes only records below this offset. The
+    archive sink of Spark and `raftlog archive report` set the offset themselves.
 
     \b
     Example:
@@ -192,7 +193,7 @@ def unsafe_recover(
             note(str(estimate))
             typed = click.prompt("Type the phrase to continue", err=True)
             if typed != phrase:
-                _refused("that is not the phrase; nothing was changed")
+                _refused("the typed text is not the phrase; nothing was changed")
             recovered = client.partitions.unsafe_recover(topic, partition, confirm=phrase)
         _show([recovered], single=True)
 
@@ -237,7 +238,7 @@ def _row(partition: PartitionDescription) -> Row:
 
 
 def _waiting(partition: PartitionDescription) -> str:
-    """Why the partition has no leader, or a replica no vote; empty if all are well."""
+    """Return why the partition has no leader or a replica has no vote; empty without a reason."""
     parts = [] if partition.leader else ["no leader"]
     parts += [f"rejoining {partition.rejoining}"] if partition.rejoining else []
     parts += [f"waits for {partition.awaited}"] if partition.awaited else []
@@ -245,7 +246,7 @@ def _waiting(partition: PartitionDescription) -> str:
 
 
 def _state(partition: PartitionDescription) -> str:
-    """The progress of the move of a partition; without a move, whether the partition is out of use."""
+    """Return the progress of a partition's move; without a move, whether the partition takes records."""
     move = partition.reassignment
     if move is None:
         return "settled" if partition.state == "active" else partition.state

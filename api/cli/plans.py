@@ -38,15 +38,16 @@ def plan(
     ] = None,
     status: Annotated[bool, Option(help="Show the plan that is being carried out.")] = False,
     cancel: Annotated[
-        bool, Option(help="Begin no further move of the plan that is being carried out.")
+        bool, Option(help="Cancel the plan that is being carried out: no further move begins.")
     ] = False,
     wait: Annotated[bool, Option(help="With --apply or --status: return when the plan has ended.")] = False,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Show the moves that make all brokers carry alike, and carry them out.
+    """Show the moves that balance the brokers, and carry them out.
 
-    Without options nothing moves. With --apply exactly the moves of the file, from -o json, are made, a few
-    at a time, unless a partition of it has changed since: then make another plan.
+    Without options nothing moves. With --apply the moves in the file, which is output of -o json, are carried
+    out, a few at a time. If a partition in the file has changed since then, the plan is refused: create
+    another plan.
 
     \b
     Example:
@@ -87,7 +88,7 @@ def _read(path: str) -> PlanDescription:
 
 
 def _ended(client: Client, found: PlanDescription) -> PlanDescription:
-    """The plan as it was seen last before its end."""
+    """Wait for the end of a plan; return its last description before the end."""
     import time
 
     number = found.plan
@@ -126,7 +127,7 @@ def _show(plan: PlanDescription, *, has_ended: bool) -> None:
 
 def _words(plan: PlanDescription) -> str:
     if not plan.moves:
-        return "nothing is to be moved"
+        return "no moves are needed"
     moves = counted(len(plan.moves), "move")
     if plan.plan is None:
         work = f"{size_text(plan.size_bytes)} to copy, in about {plan.expected_ms / 1000:.0f} s"

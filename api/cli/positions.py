@@ -1,4 +1,4 @@
-"""Positions in a partition as options: ``--from`` and ``--to``."""
+"""Parses positions in a partition, for options such as ``--from`` and ``--to``."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _NAMES = {
     "earliest": "earliest",
     "latest": "latest",
-    "beginning": "earliest",  # as kcat
-    "start": "earliest",  # as rpk
-    "end": "latest",  # as both
+    "beginning": "earliest",  # the name in kcat
+    "start": "earliest",  # the name in rpk
+    "end": "latest",  # the name in both
 }
 
 
 def parse_position(option: str, text: str) -> Position:
-    """The position in a text. Anything else is wrong usage."""
+    """Parse the position in a text. Other texts are wrong usage."""
     if text in _NAMES:
         return _NAMES[text]
     if _OFFSET.fullmatch(text):
@@ -50,9 +50,9 @@ def parse_position(option: str, text: str) -> Position:
 
 def _offset(option: str, text: str) -> int:
     if len(text) > _OFFSET_CHARACTERS_MAX or abs(int(text)) > INT64_MAX:
-        wrong_usage(f"{option} is a number above {INT64_MAX}, the largest offset")
+        wrong_usage(f"{option} exceeds {INT64_MAX}, the largest offset")
     if text.startswith("-") and not int(text):
-        wrong_usage(f"{option} {text!r} means no record; write latest for new records only, 0 for all")
+        wrong_usage(f"{option} {text!r} is not a position; write latest for new records only, 0 for all")
     return int(text)
 
 

@@ -1,7 +1,7 @@
-"""``produce``: lines of a file or of standard input become records.
+"""The command ``produce``: sends lines of a file or of standard input as records.
 
-Decides: what is sent, when to stop (at the first failure, since a million more may follow), and
-the summary. Leaves to others: lines (``lines``), outcomes (``tally``), sending (the client).
+Decides: what is sent, when to stop (at the first failure, because many more may follow), and the summary.
+Leaves to others: lines (``lines``), outcomes (``tally``), sending (the client).
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from raftlog.wire.bodies import SettingValue
 
 
-Advance = Callable[[int, int], None]  # the bytes that were read, and the number of stored records
-GC_THRESHOLD = 50_000  # pending records are not garbage, and collecting them repeatedly takes long
+Advance = Callable[[int, int], None]  # arguments: bytes read, and number of stored records
+GC_THRESHOLD = 50_000  # pending records are not garbage, so collecting often would waste time
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The options about lines: their file and format, what all records have, the file of rejected lines."""
+    """The options about lines: file, format, common fields of all records, and rejected lines."""
 
     file: Path
     format: InputFormat
@@ -80,7 +80,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The lines of a source and their format; what all records have, and what becomes of rejected lines."""
+    """The lines of a source and their format, the common fields of all records, and the rejected lines."""
 
     source: BufferedReader
     format: InputFormat
@@ -107,9 +107,9 @@ LinesOption = Annotated[
     Option(
         "--input",
         "--format",
-        help="value: a line is a value. json: a record, "
-        'as {"key", "value", "headers", "tags"}. json-values: a value in JSON. csv: rows, whose first line '
-        "names the columns.",
+        help="value: a line is a value. json: a line is a record, "
+        'as {"key", "value", "headers", "tags"}. json-values: a line is a JSON value. csv: rows, the first '
+        "of which names the columns.",
     ),
 ]
 KeyFieldOption = Annotated[
@@ -120,28 +120,38 @@ KeyColumnOption = Annotated[
     str | None, Option("--key-column", metavar="NAME", help="With csv, the column with the key.")
 ]
 KeyOptionalOption = Annotated[
-    bool, Option("--key-optional", help="Lines without the key are records without one, and not rejected.")
+    bool,
+    Option(
+        "--key-optional", help="Send lines without a key as records without a key, instead of rejecting them."
+    ),
 ]
 ColumnsOption = Annotated[
     str | None,
-    Option("--columns", metavar="A,B,C", help="With csv, the names, if the first line does not have them."),
+    Option(
+        "--columns", metavar="A,B,C", help="With csv, the names of the columns, if the first line is data."
+    ),
 ]
 DelimiterOption = Annotated[
     str | None, Option("--delimiter", help=r"With csv, the character between cells.  [default: ,]")
 ]
 TypesOption = Annotated[
     Types | None,
-    Option("--types", help="With csv: cells are text, or as in JSON numbers, true, false, null if empty."),
+    Option("--types", help="With csv: cells are text, or json: numbers, true, false, and null if empty."),
 ]
 RejectsOption = Annotated[
     Path | None,
-    Option("--rejects", metavar="FILE", help="Go on behind lines that are no records, and write them here."),
+    Option("--rejects", metavar="FILE", help="Skip lines that are no records, and write them to this file."),
 ]
 MaxRejectsOption = Annotated[
     int | None,
-    Option("--max-rejects", min=0, metavar="N", help="Stop at more.  [default: 0; with --rejects, no limit]"),
+    Option(
+        "--max-rejects",
+        min=0,
+        metavar="N",
+        help="Stop after more rejected lines.  [default: 0; with --rejects, no limit]",
+    ),
 ]
-WholeOption = Annotated[bool, Option("--whole", help="All of the input is one record, such as an image.")]
+WholeOption = Annotated[bool, Option("--whole", help="Send the whole input as one record, such as an image.")]
 KeepPartitionsOption = Annotated[
     bool, Option("--keep-partitions", help="Send lines of `consume --format json` to their partitions.")
 ]
@@ -150,7 +160,7 @@ HeaderOption = Annotated[
     Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record; repeatable."),
 ]
 PartitionOption = Annotated[
-    int | None, Option("--partition", "-p", min=0, help="Send all to this partition.")
+    int | None, Option("--partition", "-p", min=0, help="Send all records to this partition.")
 ]
 CompressionOption = Annotated[str, Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")]
 BatchBytesOption = Annotated[
@@ -163,8 +173,8 @@ DeliveryOption = Annotated[
     str | None,
     Option(
         metavar="HOW",
-        help="at_most_once: send without waiting. at_least_once: repeat until it is stored. exactly_once: "
-        "all lines in a transaction of at most 15 minutes, so that all are visible, or none.",
+        help="at_most_once: send without waiting. at_least_once: retry until it is stored. exactly_once: "
+        "send all lines in a transaction of at most 15 minutes, so that all or none are visible.",
     ),
 ]
 
@@ -173,7 +183,7 @@ AcksOption = Annotated[
     str | None, Option(help="0, 1, quorum (or all, -1; the default), every, or a number of replicas.")
 ]
 
-LingerOption = Annotated[str | None, Option(help="How long a batch waits for more records, such as 5ms.")]
+LingerOption = Annotated[str | None, Option(help="Longest wait of a batch for more records, such as 5ms.")]
 
 
 def produce(
@@ -182,7 +192,7 @@ def produce(
     key: KeyOption = None,
     key_separator: KeySeparatorOption = None,
     form: LinesOption = Lines.VALUE,
-    as_json: Annotated[bool, Option("--json", help="The same as --format json.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Short for --format json.")] = False,
     whole: WholeOption = False,
     keep_partitions: KeepPartitionsOption = False,
     header: HeaderOption = None,
@@ -205,9 +215,9 @@ def produce(
 ) -> None:
     """Send each line of a file or of standard input as a record.
 
-    Stops at the first record that fails and reports its line; ends with 1 when it is definitely
-    not stored, with 3 when that is unknown, with 5 when all others are stored and --rejects has it. The
-    summary on standard error counts acknowledged records.
+    Stops at the first record that fails and reports its line; ends with 1 if the record is definitely not
+    stored, and with 3 if the outcome is unknown. Ends with 5 if --rejects has the rejected lines and all
+    other records are stored. The summary on standard error counts acknowledged records.
 
     \b
     Examples:
@@ -230,7 +240,7 @@ def produce(
 
 
 def _produce(topic: str, server: str, given: Given, sending: Sending) -> NoReturn:
-    """Send the lines. The file for rejected lines is replaced only when nothing but sending is left."""
+    """Send the lines. The file for rejected lines is replaced last, just before sending."""
     from api.cli.rejects import Rejects
 
     with _source(given.file) as source:
@@ -247,7 +257,7 @@ def _produce(topic: str, server: str, given: Given, sending: Sending) -> NoRetur
 
 def _source(file: Path) -> BufferedReader:
     is_input = str(file) == "-"
-    with errors_reported():  # nothing was sent
+    with errors_reported():  # an error here means that nothing was sent
         return open(0 if is_input else file, "rb", closefd=not is_input)
 
 
@@ -256,18 +266,18 @@ def _check_apart(source: BufferedReader, rejects: Path | None) -> None:
         return
     status = os.fstat(source.fileno())
     if stat.S_ISREG(status.st_mode) and os.path.samestat(status, rejects.stat()):
-        wrong_usage(f"--rejects {rejects} is the file with the lines; name another file")
+        wrong_usage(f"--rejects {rejects} is the input file; choose another file")
 
 
 def _replaced(rejects: Path | None) -> AbstractContextManager[BufferedIOBase | None]:
     if rejects is None:
         return nullcontext()
-    with errors_reported():  # nothing was sent
+    with errors_reported():  # an error here means that nothing was sent
         return rejects.open("wb")
 
 
 def _of_topic(form: InputFormat, config: Mapping[str, SettingValue]) -> InputFormat:
-    """The format with the checks of the topic that concern single lines, where a broker refuses a batch."""
+    """Add the topic's checks of single lines to the format; a broker would refuse whole batches."""
     from api.cli.lines import with_keys
 
     is_compacted = "compact" in str(config["cleanup.policy"]).split(",")
@@ -290,7 +300,7 @@ def _producer(client: Client, topic: str, sending: Sending, bytes_max: SettingVa
 
 
 def _batch_bytes(given: str | None, preset: str | None, bytes_max: SettingValue) -> int:
-    """The option; else the preset's, or the topic's maximum if that is less."""
+    """Return the batch size: of the option; else of the preset, or the topic's maximum if that is less."""
     from raftlog.client.options import PRESETS, Preset
     from raftlog.units import size_bytes
 
@@ -313,7 +323,7 @@ def _run(producer: Producer, records: Input, sending: Sending) -> int:
         was_interrupted = _was_interrupted(producer, transaction, records, tally)
     finally:
         gc.set_threshold(*thresholds)
-    tally.count()  # the producer is closed, so every record has its outcome
+    tally.count()  # the producer is closed, so all records have their outcomes
     says, code = _outcome(transaction)
     is_acknowledged = sending.delivery != "at_most_once" and acks_word(sending.acks or "") != "0"
     if is_json():
@@ -331,31 +341,31 @@ def _run(producer: Producer, records: Input, sending: Sending) -> int:
 def _was_interrupted(
     producer: Producer, transaction: Transaction | None, records: Input, tally: Tally
 ) -> bool:
-    """Send, and wait for the outcomes. Whether Ctrl-C ended the wait."""
+    """Send, and wait for the outcomes; return whether Ctrl-C ended the wait."""
     from raftlog.errors import RaftlogError
 
     try:
         with _progress(records.source) as advance, producer, transaction or nullcontext(producer) as sender:
             _send_all(sender, records, tally, advance)
             if transaction is not None and tally.has_failed:
-                tally.wait()  # else records fail because of the abort
+                tally.wait()  # so that outcomes come before the abort makes records fail
                 transaction.abort()
     except KeyboardInterrupt:
-        producer.close(0)  # at a second Ctrl-C, which ends the wait for outcomes
+        producer.close(0)  # only a second Ctrl-C interrupts this
         return True
     except ExceptionGroup:
-        pass  # the producer's errors for failed records: the tally reports them with lines
+        pass  # the tally reports the failed records with their lines
     except RaftlogError as error:
         if transaction is None:
             raise
         tally.count()
-        if not tally.has_failed:  # else it has the error of a record
+        if not tally.has_failed:  # otherwise the tally reports the error of a record
             note(str(error))
     return False
 
 
 def _outcome(transaction: Transaction | None) -> tuple[str, int]:
-    """The line that replaces the summary, empty for none, and the exit code."""
+    """Return the line that replaces the summary, empty if none does, and the exit code."""
     if transaction is None or transaction.outcome == "committed":
         return "", 0
     if transaction.outcome == "unknown":
@@ -364,7 +374,7 @@ def _outcome(transaction: Transaction | None) -> tuple[str, int]:
 
 
 def _send_all(producer: Producer | Transaction, records: Input, tally: Tally, advance: Advance) -> None:
-    """Send until the end of the source or the first failure."""
+    """Send records until the end of the source or the first failure."""
     from raftlog.errors import RaftlogError
 
     first_line = 1
@@ -416,7 +426,7 @@ def _send_block(
 
 @contextmanager
 def _progress(source: BufferedReader) -> Iterator[Advance]:
-    """A bar with the records and the rate on a terminal, unless the lines are typed there."""
+    """Show a bar with the records and the rate on a terminal, unless the input is typed there."""
     if not sys.stderr.isatty() or source.isatty():
         yield lambda read_bytes, stored: None
         return

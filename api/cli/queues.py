@@ -1,4 +1,4 @@
-"""Commands about queues: ``queue receive``, what becomes of jobs, ``queue describe`` and ``delete``."""
+"""Commands about queues: ``queue receive``, ``ack``, ``nack``, ``extend``, ``describe`` and others."""
 
 from __future__ import annotations
 
@@ -28,27 +28,29 @@ if TYPE_CHECKING:
     from raftlog import Job
 
 _COLUMNS = ("receipt", "partition", "offset", "key", "value")
-TopicArgument = Annotated[str, Argument(help="The topic that is worked off.", completes="topics")]
-ReceiptsArgument = Annotated[list[str], Argument(metavar="RECEIPT...", help="Receipts, as received.")]
+TopicArgument = Annotated[str, Argument(help="The topic whose records are the jobs.", completes="topics")]
+ReceiptsArgument = Annotated[
+    list[str], Argument(metavar="RECEIPT...", help="Receipts of jobs, from `queue receive`.")
+]
 GroupOption = Annotated[
     str | None,
     Option("--group", "-g", help="The group.  [default: the name of the topic]", completes="groups"),
 ]
-ReasonOption = Annotated[str, Option("--reason", help="Why; dead letters have it.")]
+ReasonOption = Annotated[str, Option("--reason", help="The reason; dead letters include it.")]
 LeaseOption = Annotated[str, Option("--lease", help="The length of the leases: 1s to 12h.")]
 
 
 def receive(
     topic: TopicArgument,
     group: GroupOption = None,
-    limit: Annotated[int, Option("--limit", "-n", min=1, help="At most so many jobs.")] = 1,
-    wait: Annotated[str, Option("--wait", help="How long to wait for the first one.")] = "0s",
+    limit: Annotated[int, Option("--limit", "-n", min=1, help="Maximum number of jobs.")] = 1,
+    wait: Annotated[str, Option("--wait", help="Longest wait for the first job.")] = "0s",
     lease: LeaseOption = "30s",
     ordered_by_key: Annotated[
-        bool, Option("--ordered-by-key", help="One job of a key at a time, in order.")
+        bool, Option("--ordered-by-key", help="Deliver one job of a key at a time, in order.")
     ] = False,
     max_deliveries: Annotated[
-        int, Option("--max-deliveries", min=1, help="Then a job is a dead letter.")
+        int, Option("--max-deliveries", min=1, help="Deliveries after which a job becomes a dead letter.")
     ] = 10,
     tags: TagsOption = None,
     tags_all: TagsAllOption = None,
@@ -56,9 +58,9 @@ def receive(
     ack: Annotated[bool, Option("--ack", help="Acknowledge the jobs once they are printed.")] = False,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Lease jobs of a queue and print them; ends with 1 if there are none.
+    """Lease jobs of a queue and print them; ends with 1 if there are no jobs.
 
-    All receives of a queue have the same order and tags.
+    All receives of a queue must have equal order and tags.
 
     \b
     Examples:
@@ -78,7 +80,7 @@ def receive(
             **tag_fields(selection),
         )
         show([_row(job) for job in jobs], _COLUMNS, empty="there are no jobs")
-        sys.stdout.flush()  # before they are done
+        sys.stdout.flush()  # print the jobs before they are acknowledged
         if jobs and ack:
             queue.ack(*(job.receipt for job in jobs))
     if not jobs:
@@ -106,11 +108,11 @@ def nack(
     topic: TopicArgument,
     receipts: ReceiptsArgument,
     group: GroupOption = None,
-    delay: Annotated[str, Option("--delay", help="Before they are delivered again, up to 12h.")] = "0s",
+    delay: Annotated[str, Option("--delay", help="Delay before the next delivery, up to 12h.")] = "0s",
     reason: ReasonOption = "",
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Give jobs back: they are delivered again.
+    """Return jobs to the queue: they are delivered again.
 
     \b
     Example:
@@ -118,7 +120,7 @@ def nack(
     """
     with errors_reported(changing=True), connected(server) as client, options_checked():
         client.queue(topic, group=group).nack(*receipts, delay=delay, reason=reason)
-        done(f"given back: {counted(len(receipts), 'job')}", given_back=len(receipts))
+        done(f"returned: {counted(len(receipts), 'job')}", given_back=len(receipts))
 
 
 def extend(
@@ -128,7 +130,7 @@ def extend(
     lease: LeaseOption = "30s",
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Extend the leases of jobs, from now on.
+    """Extend the leases of jobs, counted from now.
 
     \b
     Example:
@@ -146,7 +148,7 @@ def dead_letter(
     reason: ReasonOption = "",
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Give jobs up: they go to the dead letters of the group, see raftlog dead-letter list.
+    """Move jobs to the dead letters: they are not delivered again. See raftlog dead-letter list.
 
     \b
     Example:
@@ -154,7 +156,7 @@ def dead_letter(
     """
     with errors_reported(changing=True), connected(server) as client:
         client.queue(topic, group=group).dead_letter(*receipts, reason=reason)
-        done(f"given up: {counted(len(receipts), 'job')}", given_up=len(receipts))
+        done(f"moved to the dead letters: {counted(len(receipts), 'job')}", given_up=len(receipts))
 
 
 def describe(
@@ -162,7 +164,7 @@ def describe(
     group: GroupOption = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Show how far a queue has come in each partition, and its open jobs.
+    """Show the progress of a queue, and its open jobs, by partition.
 
     \b
     Example:
@@ -181,7 +183,7 @@ def delete(
     group: GroupOption = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Delete a queue: open jobs are forgotten, and the committed offsets of the group stay.
+    """Delete a queue: open jobs are forgotten. The committed offsets of the group are kept.
 
     \b
     Example:

@@ -1,7 +1,6 @@
-"""HTTP in raw bytes: prebuilt requests, and responses of which only the head is parsed.
+"""Sends prebuilt HTTP requests as raw bytes, and parses only the heads of responses.
 
-For measuring brokers: building records and parsing responses are left to the client. Leaves the load to
-``closed_loop``.
+For measuring brokers: it neither builds records nor parses bodies. Leaves the load to ``closed_loop``.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from raftlog.wire import headers, media_types, records
 
 READ_BYTES = 1 << 20
 FETCH_BYTES = 4 << 20
-_SHOWN_BYTES = 500  # of an answer that is an error
+_SHOWN_BYTES = 500  # shown of an error response
 # Shared by all connections: received bytes are handled before the next read.
 _MEMORY = memoryview(bytearray(READ_BYTES))
 
@@ -27,16 +26,16 @@ class Answer:
     status: int
     head: bytes
     body_bytes: int
-    beginning: bytes  # of the body, as far as it arrived with the head
+    beginning: bytes  # bytes of the body that arrived with the head
 
     def header(self, name: str) -> int:
-        """A header that is a number."""
+        """Return the value of a header that is a number."""
         found = self.head.lower().split(f"\r\n{name.lower()}:".encode(), 1)[1]
         return int(found.split(b"\r\n", 1)[0])
 
 
 class HttpConnection(asyncio.BufferedProtocol):
-    """One keep-alive connection, one request at a time; ``send`` repeats the same request."""
+    """One keep-alive connection with one request at a time; ``send`` repeats the prebuilt request."""
 
     def __init__(self, request: bytes = b"") -> None:
         self._request = request
@@ -47,16 +46,16 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._done: asyncio.Future[Answer] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
+        """Store the transport."""
         # uvloop's transports have the methods without being subclasses.
         self._transport = cast("asyncio.Transport", transport)
 
     def get_buffer(self, size_hint: int) -> memoryview:
-        """One buffer for all reads: bodies are counted, not kept."""
+        """Return one buffer for all reads: bodies are counted, not kept."""
         return _MEMORY
 
     def buffer_updated(self, count: int) -> None:
-        """Wait for the end of the response."""
+        """Handle received bytes; the end of the response ends the wait."""
         if self._answer is None:
             self._head += _MEMORY[:count]
             end = self._head.find(b"\r\n\r\n")
@@ -76,12 +75,12 @@ class HttpConnection(asyncio.BufferedProtocol):
                 self._done.set_result(answer)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """A waiting request fails."""
+        """Fail the waiting request."""
         if self._done is not None and not self._done.done():
             self._done.set_exception(ConnectionError("the broker closed the connection"))
 
     async def ask(self, request: bytes) -> Answer:
-        """One request and its response. Raises ``RuntimeError`` for an error status."""
+        """Send one request and return its response. Raises ``RuntimeError`` for an error status."""
         if self._transport is None or self._transport.is_closing():
             raise ConnectionError("the connection is closed")
         self._done = asyncio.get_running_loop().create_future()
@@ -92,7 +91,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         return answer
 
     async def send(self) -> None:
-        """The prebuilt request and its response."""
+        """Send the prebuilt request and wait for its response."""
         await self.ask(self._request)
 
     async def close(self) -> None:
@@ -151,7 +150,7 @@ class HttpReader:
 
 
 async def connect(url: str, request: bytes = b"") -> HttpConnection:
-    """A connection to a broker that sends ``request`` each time."""
+    """Connect to a broker; ``send`` of the connection sends ``request``."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     assert parts.port is not None
@@ -161,7 +160,7 @@ async def connect(url: str, request: bytes = b"") -> HttpConnection:
 
 
 def produce_request(url: str, topic: str, partition: int, batch: bytes) -> bytes:
-    """A produce of prebuilt binary batches to the partition's leader."""
+    """Build a produce of prebuilt binary batches to the partition's leader."""
     return post(
         url,
         f"{records.PRODUCE_TO_PARTITION.at(topic=topic, partition=partition)}?route=none",
@@ -171,7 +170,7 @@ def produce_request(url: str, topic: str, partition: int, batch: bytes) -> bytes
 
 
 def post(url: str, path: str, media_type: str, body: bytes) -> bytes:
-    """Any POST."""
+    """Build a POST request."""
     return (
         f"POST {path} HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n"
         f"Content-Type: {media_type}\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -1,7 +1,7 @@
-"""Requests that only read, one after another, without an event loop and its imports.
+"""Sends requests that only read, one after another, without an event loop and its imports.
 
-Decides: how often and how long commands that only look try to reach a broker. Leaves to others: what is asked
-(the classes of the client), and every request that changes something (``connection``, with the whole client).
+Decides: how often and how long commands that only read try to reach a broker. Leaves to others: the requests
+(the classes of the client), and all requests that change something (``connection``, with the whole client).
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ if TYPE_CHECKING:
     from raftlog.client.session import Session
     from raftlog.client.transactions import AsyncTransactions
 
-SILENCE_S: Final = 2.0  # of a broker before another one is asked, the first time
+SILENCE_S: Final = 2.0  # silence of a broker in the first round, after which another broker is asked
 _CONNECT_S: Final = 2.0
-_REFUSED_S: Final = 0.5  # every address refuses for so long: no broker runs
+_REFUSED_S: Final = 0.5  # if all addresses refuse for so long, no broker runs
 _ANSWER_BYTES_MAX: Final = 16 << 20
 Result = TypeVar("Result")
 
 
 class Reading:
-    """The parts of a client that read, as coroutines; ``reading(coroutine)`` gives the result."""
+    """The reading parts of a client, as coroutines; ``reading(coroutine)`` returns the result."""
 
     def __init__(self, server: str) -> None:
         with tls_only_for(server):
             import http.client  # noqa: F401
         self._asking = _Asking(broker_urls(server))
         self._session = cast("Session", self._asking)  # reading uses no other part of a session
-        self.topics = AsyncTopics(self._session, cast("Metadata", None))  # of changes
+        self.topics = AsyncTopics(self._session, cast("Metadata", None))  # only changes use the metadata
         self.cluster = AsyncCluster(self._session)
         self.brokers = AsyncBrokers(self._session)
 
@@ -74,13 +74,13 @@ class Reading:
         return self._asking.was_reached
 
     def __call__(self, work: Coroutine[object, object, Result]) -> Result:
-        """The result of a coroutine that waits for requests only: it never gives control away."""
+        """Run a coroutine that waits for requests only, and return its result."""
         with suppress(StopIteration):
             try:
                 work.send(None)
             except StopIteration as ended:
                 return cast("Result", ended.value)
-        raise AssertionError("the coroutine waits for something else than a request")
+        raise AssertionError("the coroutine waits for something that is not a request")
 
     def close(self) -> None:
         """Close all connections."""
@@ -88,7 +88,7 @@ class Reading:
 
 
 class _Asking(Asking):
-    """Requests with retries, as ``Session.ask_any`` makes them."""
+    """Sends requests with retries, like ``Session.ask_any``."""
 
     def __init__(self, urls: tuple[str, ...]) -> None:
         self._urls = deque(urls)
@@ -108,7 +108,7 @@ class _Asking(Asking):
         attempt_timeout_s: float | None = None,
         refusal_settles: bool = False,
     ) -> Reply:
-        """The response of any broker to a GET."""
+        """Send a GET to any broker and return the response."""
         assert method == "GET"
         assert body is None
         began = time.monotonic()
@@ -126,7 +126,7 @@ class _Asking(Asking):
                 pause = 0.0 if is_other_next else pause_s(error, attempts, self._rng)
                 if not error.retryable or time.monotonic() + pause - began > self._limit_s(retry_timeout_s):
                     raise self._explained(error) from error
-            time.sleep(pause)  # noqa: ASYNC251  # nothing else runs meanwhile
+            time.sleep(pause)  # noqa: ASYNC251  # no other task runs
 
     def close(self) -> None:
         """Close all connections."""
@@ -134,7 +134,7 @@ class _Asking(Asking):
             each.close()
 
     def _limit_s(self, retry_timeout_s: float | None) -> float:
-        """The time limit of a call with all its retries, in seconds."""
+        """Return the time limit of a call with all its retries, in seconds."""
         if self.was_reached:
             return seconds("retry", connection.RETRY_TIMEOUT) if retry_timeout_s is None else retry_timeout_s
         if len(self._reasons) == len(self._urls):
@@ -165,16 +165,18 @@ class _Asking(Asking):
                 why = without_http(base, why)
             raise ConnectionLost(f"GET {base}{path.split('?')[0]}: {why}") from error
         problem = error_of(reply, "GET", base + path) if reply.status >= 300 else None
-        if not isinstance(problem, ConnectionLost):  # which says that no broker wrote the response
+        if not isinstance(
+            problem, ConnectionLost
+        ):  # a lost connection means that no broker wrote the response
             self.was_reached = True
         if problem is not None:
             raise problem
         return reply
 
     def _connected(self, base: str, limit_s: float) -> HTTPConnection:
-        """A connection that is kept for the next request."""
+        """Return an open connection, which is kept for the next request."""
         http = self._open.get(base) or opened(base, min(limit_s, _CONNECT_S))
-        if http.sock is None:  # also after a response with "Connection: close"
+        if http.sock is None:  # also true after a response with "Connection: close"
             try:
                 http.connect()
             except (OSError, UnicodeError) as error:
@@ -186,12 +188,12 @@ class _Asking(Asking):
 
 def _reason(error: OSError | UnicodeError) -> str:
     if isinstance(error, UnicodeError):
-        return "this is no name of a machine"
+        return "this is not a valid host name"
     return tls_failure(error) or error.strerror or str(error)
 
 
 def opened(base: str, timeout_s: float) -> HTTPConnection:
-    """A connection to an address, which is made with its first request."""
+    """Create a connection to an address; the first request opens it."""
     from http.client import HTTPConnection
 
     address = urlsplit(base)
@@ -201,7 +203,9 @@ def opened(base: str, timeout_s: float) -> HTTPConnection:
 
 
 def _with_tls(host: str, port: int | None, timeout_s: float) -> HTTPConnection:
-    """A connection with TLS, also where ``http.client`` was imported without: brokers may advertise https."""
+    """Create a TLS connection, also if ``http.client`` was imported without TLS: brokers may
+    advertise https.
+    """
     import ssl
     from http.client import HTTPConnection
 
@@ -216,12 +220,12 @@ def _with_tls(host: str, port: int | None, timeout_s: float) -> HTTPConnection:
 
 
 def answer_of(http: HTTPConnection, path: str, limit_s: float) -> Reply:
-    """The response to a GET, as a whole and within this time. Raises ``OSError`` and ``HTTPException``."""
+    """Return the complete response to a GET within ``limit_s``. Raises ``OSError`` and ``HTTPException``."""
     from http.client import IncompleteRead
 
     if http.sock is None:
         http.connect()
-    http.sock.settimeout(limit_s)  # it begins again with each byte
+    http.sock.settimeout(limit_s)  # this limit restarts with each received byte
     began = time.monotonic()
     timer = Timer(limit_s, _end, [http.sock])
     timer.daemon = True

@@ -1,6 +1,6 @@
-"""Lines of an input that are no records: counted, and written to a file with their place and the reason.
+"""Counts the lines of an input that are no records, and writes them to a file with line number and reason.
 
-Decides: whether sending goes on behind such a line. Leaves to others: which lines these are.
+Decides: whether sending continues after such a line. Leaves to others: which lines are no records.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import msgspec
 from raftlog.errors import InvalidRecord, RaftlogError, RecordTooLarge
 from raftlog.units import counted
 
-SHOWN_BYTES_MAX = 1 << 20  # of a line, in the file
+SHOWN_BYTES_MAX = 1 << 20  # shown of a line in the file
 
 
 class Rejects:
-    """The rejected lines of one input. Without a file and a limit, the first of them ends sending."""
+    """The rejected lines of one input. Without a file and a limit, the first rejected line ends sending."""
 
     def __init__(self, file: BufferedIOBase | None = None, limit: int | None = None) -> None:
         self.count = 0
@@ -25,7 +25,10 @@ class Rejects:
         self._goes_on = file is not None or limit is not None
 
     def takes(self, line: int, content: bytes, error: RaftlogError) -> bool:
-        """Whether the line is rejected and sending goes on. Errors that are about more than a line end it."""
+        """Reject a line; return whether sending continues.
+
+        Errors that concern more than one line end sending.
+        """
         if not self._goes_on or type(error) not in (InvalidRecord, RecordTooLarge):
             return False
         if self._file is not None:
@@ -34,7 +37,7 @@ class Rejects:
         return self._limit is None or self.count <= self._limit
 
     def summary(self) -> str:
-        """The number of rejected lines, as the end of a sentence."""
+        """Return the number of rejected lines, as the end of a sentence."""
         return f"; {counted(self.count, 'line')} rejected" if self.count else ""
 
 
@@ -44,7 +47,7 @@ def _entry(line: int, content: bytes, reason: str) -> bytes:
     try:
         entry |= {"input": shown.decode(), "encoding": "utf8"}
     except UnicodeDecodeError:
-        entry |= {"input": shown, "encoding": "base64"}  # JSON has bytes in base64
+        entry |= {"input": shown, "encoding": "base64"}  # JSON encodes bytes in base64
     if len(shown) < len(content):
         entry["is_cut"] = True
     return msgspec.json.encode(entry) + b"\n"

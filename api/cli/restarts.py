@@ -1,8 +1,8 @@
-"""The command ``cluster restart``: restarts one broker after another, without an error that a client sees.
+"""The command ``cluster restart``: restarts one broker after another, so that clients see no errors.
 
-Decides: what is waited for before, between and after the restarts. Leaves to others: restarting the process
-(a command of the operator, or the operator), and retries of requests that were sent to a broker that hands
-its leaderships over (the client).
+Decides: the conditions to wait for before, between and after the restarts. Leaves to others: restarting the
+process (a command of the operator, or the operator), and retries of requests that were sent to a broker that
+hands its leaderships over (the client).
 """
 
 from __future__ import annotations
@@ -33,34 +33,35 @@ if TYPE_CHECKING:
     from raftlog.wire.bodies import BrokerDescription, PartitionDescription
 
 LOOK_S: Final = 0.3
-SHOWN_MAX: Final = 3  # partitions in a message
+SHOWN_MAX: Final = 3  # partitions shown in a message
 
 
 class RestartStopped(Exception):
-    """The restart of the cluster ends here; the message names the broker and what it waited for."""
+    """The restart of the cluster stops; the message names the broker and the condition that was not met."""
 
 
 def restart(
     broker: Annotated[
-        list[int] | None, Option(metavar="BROKER", min=1, help="Only this broker; may be repeated.")
+        list[int] | None, Option(metavar="BROKER", min=1, help="Restart only this broker; repeatable.")
     ] = None,
     command: Annotated[
         str | None,
         Option(
             metavar="COMMAND",
             help="A shell command that restarts a broker; {broker} becomes its id. Without it the command "
-            "says when to restart which broker, and waits.",
+            "asks for each restart, and waits.",
         ),
     ] = None,
     timeout: Annotated[
-        str, Option(metavar="DURATION", help="How long to wait for a broker, and for replicas in sync.")
+        str, Option(metavar="DURATION", help="Longest wait for a broker, and for replicas to be in sync.")
     ] = "10m",
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
     """Restart one broker after another, as for an upgrade.
 
-    For each: waits until all replicas are in sync, drains the broker, has its process restarted, waits until
-    it has registered, ends the draining, and waits again. It stops at the first that does not come back.
+    For each broker, the command waits until all replicas are in sync, drains the broker, runs or requests the
+    restart of its process, waits until it has registered, ends the draining, and waits for the replicas
+    again. It stops at the first broker that does not return.
 
     \b
     Example:
@@ -79,20 +80,22 @@ def restart(
 
 
 def _asker(command: str | None) -> Callable[[int], None]:
-    """Restarts a broker with the operator's command, or asks for it."""
+    """Return the function that restarts a broker: by the operator's command, or by asking the operator."""
     if command is None:
         return lambda broker: note(f"broker {broker} is drained: restart it now")
 
     def run(broker: int) -> None:
         status = subprocess.call(command.replace("{broker}", str(broker)), shell=True, stdout=2)
         if status:
-            raise RestartStopped(f"the command for broker {broker} ended with {status}; it is used again")
+            raise RestartStopped(
+                f"the command for broker {broker} ended with {status}; the broker's draining was ended"
+            )
 
     return run
 
 
 class RollingRestart:
-    """Restarts of the brokers of one cluster."""
+    """Restarts the brokers of one cluster, one after another."""
 
     def __init__(
         self,
@@ -101,18 +104,20 @@ class RollingRestart:
         timeout_s: float,
         say: Callable[[str], None],
     ) -> None:
-        """``restart`` has the process of a broker restarted, and may return before it is back."""
+        """``restart`` restarts the process of a broker, or asks for it; it may return before the broker is
+        back.
+        """
         self._client = client
         self._restart = restart
         self._timeout_s = timeout_s
         self._say = say
 
     def run(self, chosen: list[int]) -> list[int]:
-        """Restart these brokers, or all in use, and return which. Raises ``RestartStopped``."""
+        """Restart these brokers, or all in use; return their ids. Raises ``RestartStopped``."""
         known = {each.broker_id: each for each in self._client.brokers.list()}
         unknown = sorted(set(chosen) - known.keys())
         if unknown:
-            raise RestartStopped(f"there is no broker {unknown[0]}; there are {sorted(known)}")
+            raise RestartStopped(f"there is no broker {unknown[0]}; known brokers: {sorted(known)}")
         order = chosen or [number for number, each in known.items() if not each.decommissioned]
         for number in order:
             self._await(number, "all replicas in sync before it", self._troubles)
@@ -133,12 +138,12 @@ class RollingRestart:
         self._say(f"broker {number} is back and in sync")
 
     def _await(self, number: int, what: str, left: Callable[[], list[str]]) -> None:
-        """Return once nothing is ``left`` to wait for."""
+        """Return once ``left`` returns no conditions to wait for. Raises ``RestartStopped``."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
                 found = left()
-            except RaftlogError as error:  # a leader is being elected
+            except RaftlogError as error:  # for example while a leader is elected
                 found = [str(error)]
             if not found:
                 return
@@ -151,7 +156,7 @@ class RollingRestart:
             time.sleep(LOOK_S)
 
     def _troubles(self) -> list[str]:
-        """Brokers in use that are down, and partitions whose replicas are not all in sync."""
+        """List brokers in use that are down, and partitions whose replicas are not all in sync."""
         down = [
             f"broker {each.broker_id} is not alive"
             for each in self._client.brokers.list()
@@ -164,14 +169,16 @@ class RollingRestart:
         ]
 
     def _led_by(self, number: int) -> list[str]:
-        """The partitions that it leads; those that no other broker holds stay."""
+        """List the leaderships of a broker. Partitions that no other broker holds are not listed."""
         led = [
-            f"{name} is led by it"
+            f"the broker still leads {name}"
             for name, one in self._partitions()
             if one.leader in (None, number) and one.replicas != [number]
         ]
         return led + (
-            ["it is the controller"] if self._client.cluster.describe().controller == number else []
+            ["the broker is still the controller"]
+            if self._client.cluster.describe().controller == number
+            else []
         )
 
     def _partitions(self) -> list[tuple[str, PartitionDescription]]:

@@ -1,7 +1,7 @@
-"""Sizes of topics and lags of groups, from the metrics of the brokers: a request or two to each broker.
+"""Reads sizes of topics and lags of groups from the metrics of the brokers, with few requests.
 
-Decides: that a list costs the same for one topic or group and for thousands. Brokers limit how many
-partitions and groups their metrics have; the numbers of the others are not known.
+Decides: that a list of thousands of topics or groups costs as much as a list of one. Brokers limit how many
+partitions and groups their metrics have; the numbers of the others are unknown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from raftlog.wire.bodies import BrokerDescription, TopicDescription
 
 _TIMEOUT_S: Final = 3.0
-_MEASURED_S: Final = 0.3  # after a scrape, for lags that it has had measured
+_MEASURED_S: Final = 0.3  # after a scrape, until the lags that it requested are measured
 _SERIES: Final = re.compile(r"^(raftlog_\w+)\{(.*)\} (\S+)$", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _SIZE, _LEADER, _LAG, _OFFSETS = (
@@ -29,11 +29,14 @@ _SIZE, _LEADER, _LAG, _OFFSETS = (
 )
 
 Series = Mapping[tuple[str, str, str], int]
-"""Values by the labels group, topic and partition; empty for those that a metric does not have."""
+"""Values by the labels group, topic and partition; a label that a metric does not have is empty."""
 
 
 def topic_sizes(brokers: Sequence[BrokerDescription], topics: Iterable[TopicDescription]) -> dict[str, int]:
-    """The bytes of each topic as its leaders have them; topics with an unknown partition are missing."""
+    """Return the bytes of each topic, as reported by its leaders.
+
+    Topics with an unknown partition are missing.
+    """
     sizes: dict[str, dict[str, int]] = defaultdict(dict)
     for series in _scraped(brokers, (_SIZE, _LEADER)):
         leads = series[_LEADER]
@@ -46,11 +49,11 @@ def topic_sizes(brokers: Sequence[BrokerDescription], topics: Iterable[TopicDesc
 
 
 def group_lags(brokers: Sequence[BrokerDescription]) -> dict[str, int]:
-    """Records behind the committed offsets of each group, a few seconds old.
+    """Return the records behind the committed offsets of each group, a few seconds old.
 
-    Groups of which the lag of a partition is not known are missing, as it may be the largest.
+    Groups with a partition whose lag is unknown are missing, because that lag may be the largest.
     """
-    _scraped(brokers, ())  # has lags measured that are older than some seconds
+    _scraped(brokers, ())  # requests new samples of lags that are older than some seconds
     time.sleep(_MEASURED_S)
     found: dict[str, int] = {}
     for series in _scraped(brokers, (_LAG, _OFFSETS)):
@@ -63,7 +66,7 @@ def group_lags(brokers: Sequence[BrokerDescription]) -> dict[str, int]:
 
 
 def _scraped(brokers: Sequence[BrokerDescription], names: Sequence[str]) -> list[Mapping[str, Series]]:
-    """The named metrics of each broker that is alive and answers; all brokers are asked at once."""
+    """Return the named metrics of all live brokers that answer; all brokers are asked at the same time."""
     urls = [broker.http for broker in brokers if broker.alive]
     found: list[Mapping[str, Series]] = []
     threads = [Thread(target=_collect, args=(url, names, found), daemon=True) for url in urls]
@@ -75,7 +78,7 @@ def _scraped(brokers: Sequence[BrokerDescription], names: Sequence[str]) -> list
 
 
 def _collect(url: str, names: Sequence[str], found: list[Mapping[str, Series]]) -> None:
-    """Add the metrics at an address; nothing if no broker answers there, or with no metrics."""
+    """Add the metrics at an address; adds nothing if no broker answers, or the answer is not metrics."""
     from http.client import HTTPException
 
     from api.cli.reading import answer_of, opened

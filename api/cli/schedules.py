@@ -41,11 +41,13 @@ def create(
     topic: Annotated[str, Argument(help="The topic's name.", completes="topics")],
     value: Annotated[str, Argument(help="The value; - is all of standard input.")],
     cron: Annotated[str, Option("--cron", help="Minute, hour, day of the month, month, day of the week.")],
-    time_zone: Annotated[str, Option("--time-zone", help="Such as Europe/Berlin.")] = "UTC",
+    time_zone: Annotated[
+        str, Option("--time-zone", help="Time zone of the expression, such as Europe/Berlin.")
+    ] = "UTC",
     missed: Annotated[
-        Policy, Option("--missed", help="What to do about instants that no broker could fire.")
+        Policy, Option("--missed", help="Handling of instants at which no broker could fire.")
     ] = Policy.ONCE,
-    id_: Annotated[str | None, Option("--id", help="The id; chosen if it is left out.")] = None,
+    id_: Annotated[str | None, Option("--id", help="The id.  [default: a new id]")] = None,
     key: Annotated[str | None, Option("--key", "-k", help="The key.")] = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
@@ -67,7 +69,7 @@ def create(
 
 def list_all(
     topic: Annotated[
-        str | None, Option("--topic", help="Only those for this topic.", completes="topics")
+        str | None, Option("--topic", help="Only schedules for this topic.", completes="topics")
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
@@ -111,7 +113,7 @@ def pause(id_: IdArgument, server: ServerOption = DEFAULT_SERVER) -> None:
 
 
 def resume(id_: IdArgument, server: ServerOption = DEFAULT_SERVER) -> None:
-    """Have a schedule go on from now, also one that has failed.
+    """Resume a schedule from now on, also after a failure.
 
     \b
     Example:

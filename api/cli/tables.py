@@ -1,6 +1,6 @@
-"""Tables for people: aligned columns, sizes with units, durations in words.
+"""Writes tables for people: aligned columns, sizes with units, durations in words.
 
-Decides: which columns a table has, and how a cell looks. The unit of a number is the last part of its
+Decides: which columns a table has, and the text of a cell. The unit of a number is the last part of its
 column's name, as in ``size_bytes``: the table shows ``size`` and ``1.2MiB``. JSON has the exact number.
 """
 
@@ -15,7 +15,7 @@ from raftlog.units import DIGITS_MAX
 Cell = object
 Row = Mapping[str, Cell]
 WIDTH: Final = 80
-"""The columns of a terminal that tables are made for."""
+"""Width of the terminal for which tables are made, in columns."""
 
 _NUMBERS: Final = {int, float, type(None)}
 _SIZES: Final = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
@@ -23,9 +23,9 @@ _DURATIONS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1
 
 
 def table_lines(rows: Sequence[Row], first: Sequence[str] = (), *, is_wide: bool = True) -> Iterator[str]:
-    """Rows below the names of their columns; numbers are right-aligned.
+    """Yield rows below the names of their columns; numbers are right-aligned.
 
-    The columns ``first`` come first, and unless the table ``is_wide`` they are all that it has.
+    The columns ``first`` come first; a table that is not ``is_wide`` has no other columns.
     """
     columns = [*first, *(() if first and not is_wide else _others(rows, first))]
     headings = [_heading(column, columns) for column in columns]
@@ -42,16 +42,16 @@ def table_lines(rows: Sequence[Row], first: Sequence[str] = (), *, is_wide: bool
 
 
 def _columns(text: str) -> int:
-    """The columns of a terminal that a text takes: a Chinese character takes two."""
+    """Return the terminal columns of a text: a Chinese character takes two."""
     if text.isascii():
         return len(text)
-    from rich.cells import cell_len  # takes 5 ms to load, and most tables are ASCII
+    from rich.cells import cell_len  # imported here because it takes 5 ms, and most tables are ASCII
 
     return cell_len(text)
 
 
 def cell_text(column: str, cell: Cell) -> str:
-    """A cell as people read it."""
+    """Return the text of a cell for people."""
     if cell is None:
         return "-"
     if isinstance(cell, bool):
@@ -64,7 +64,7 @@ def cell_text(column: str, cell: Cell) -> str:
 
 
 def printable(text: str) -> str:
-    """The text without characters that move the cursor of a terminal, or change its colours."""
+    """Escape characters that move the cursor of a terminal or change its colours."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
@@ -76,7 +76,7 @@ def _part_text(part: object) -> str:
 
 
 def size_text(size_bytes: int) -> str:
-    """A size to one decimal place, such as ``1.2MiB``."""
+    """Format a size with one decimal place, such as ``1.2MiB``."""
     for unit, factor in _SIZES:
         if abs(size_bytes) >= factor:
             return f"{size_bytes / factor:.1f}".removesuffix(".0") + unit
@@ -84,7 +84,7 @@ def size_text(size_bytes: int) -> str:
 
 
 def duration_text(milliseconds: float) -> str:
-    """A duration in its two largest units, such as ``1h30m``; seconds and less to three digits."""
+    """Format a duration in its two largest units, such as ``1h30m``; up to seconds with three digits."""
     if abs(milliseconds) < 999.5:
         return f"{milliseconds:.3g}ms"
     if abs(milliseconds) < 59_950:
@@ -99,7 +99,7 @@ def duration_text(milliseconds: float) -> str:
 
 
 def setting_text(name: str, value: object) -> str:
-    """The value of a setting as options take it: exact, in the largest unit that divides it."""
+    """Format the value of a setting as options accept it: exact, in the largest unit that divides it."""
     units = {"ms": _DURATIONS, "bytes": _SIZES}.get(name.rpartition(".")[2], ())
     if isinstance(value, bool):
         return str(value).lower()
@@ -110,7 +110,7 @@ def setting_text(name: str, value: object) -> str:
 
 
 def time_text(milliseconds: int | None) -> str:
-    """A time as RFC 3339; empty for 0 and ``None``, which are not known."""
+    """Format a time as RFC 3339; empty for 0 and ``None``, which mean unknown."""
     if not milliseconds:
         return ""
     try:
@@ -129,7 +129,7 @@ def _unit(column: str) -> str:
 
 
 def _heading(column: str, columns: Sequence[str]) -> str:
-    """The name of a column without its unit, which the cells have."""
+    """Return the name of a column without its unit; the cells have the unit."""
     name, _, unit = column.rpartition("_")
     return name if unit in ("bytes", "ms", "seconds") and name and name not in columns else column
 

@@ -1,4 +1,4 @@
-"""The options of commands that read records with some tags only."""
+"""Options of commands that can read only records with some tags."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TagsNoneOption = Annotated[
 
 
 def selection_of(*texts: str | None) -> TagSelection | None:
-    """The tags of the three options."""
+    """Return the selection of the three options. Invalid tags are wrong usage."""
     lists = [None if text is None else text.split(SEPARATOR) if text else [] for text in texts]
     try:
         return checked_selection(*lists, names=("--tags", "--tags-all", "--tags-none"))

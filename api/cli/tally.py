@@ -1,4 +1,4 @@
-"""Outcomes of sent records: counted, timed and summarised in one line.
+"""Counts and times the outcomes of sent records, and summarises them in one line.
 
 Decides: the summary and its exit code. Leaves to others: sending.
 """
@@ -21,7 +21,7 @@ from raftlog.client.receipts import BlockingPendingReceipt, OnAck, Receipt
 from raftlog.errors import RaftlogError
 from raftlog.units import counted
 
-_STEPS_PER_S = 10_000  # times are kept to a tenth of a millisecond, to save memory
+_STEPS_PER_S = 10_000  # times are rounded to a tenth of a millisecond, to save memory
 _GRAVEST_FIRST = (UNKNOWN, UNREACHABLE, REFUSED)
 _SAID = {UNKNOWN: "of unknown outcome", UNREACHABLE: "not sent", REFUSED: "refused"}
 _ALL_TIMED = 1_000
@@ -29,7 +29,7 @@ _TIMED_OF_MANY = 16
 
 
 Pending = list[BlockingPendingReceipt | None]
-"""The records of lines that follow one another, ``None`` for a line that is none."""
+"""The records of consecutive lines; ``None`` for a line that is no record."""
 
 
 class _Block(NamedTuple):
@@ -42,8 +42,8 @@ class Tally:
     """Counts the outcomes of records, a block of lines at a time.
 
     A callback for each record would double the cost of sending, so a block keeps its pending receipts until
-    all are done, and of many records only some are timed. Ctrl-C, which may come
-    between any two steps, loses no counts. For the main thread.
+    all are done, and only a sample of many records is timed. Ctrl-C, which may come between any two steps,
+    loses no counts. Used on the main thread only.
     """
 
     def __init__(self, rejects: Rejects | None = None) -> None:
@@ -51,39 +51,41 @@ class Tally:
         self.stored = 0
         self.stored_bytes = 0
         self._open: deque[_Block] = deque()
-        self._failed: Counter[int] = Counter()  # by exit code likewise: the lowest line and its error
-        self._first: dict[int, tuple[int, RaftlogError]] = {}  # likewise: the lowest line and its error
-        self._of_batches: set[RaftlogError] = set()  # each the outcome of several records
+        self._failed: Counter[int] = Counter()  # number of failures by exit code
+        self._first: dict[
+            int, tuple[int, RaftlogError]
+        ] = {}  # by exit code: the lowest line that failed, and its error
+        self._of_batches: set[RaftlogError] = set()  # errors that are the outcome of several records
         self._started_at = time.monotonic()
         self._steps: Counter[int] = Counter()
 
     def timer(self, line: int) -> OnAck | None:
-        """The acknowledgement callback of a record, if this line is timed."""
+        """Return the acknowledgement callback of a record; None if this line is not timed."""
         if line > _ALL_TIMED and line % _TIMED_OF_MANY:
             return None
         return partial(self._acknowledged, time.monotonic())
 
     def block(self, first_line: int, lines: Sequence[bytes]) -> Pending:
-        """A new list, to which the sender adds the receipts of these lines, one for each."""
+        """Create the list to which the sender adds the receipts of these lines, one for each."""
         pending: Pending = []
         self._open.append(_Block(first_line, lines, pending))
         return pending
 
     def count(self) -> None:
-        """Count the oldest blocks, up to the first with a pending record. Ctrl-C is raised after that."""
+        """Count the oldest blocks, up to the first with a pending record. Ctrl-C is raised afterwards."""
         with _interrupts_held():
             while self._open and all(one is None or one.done() for one in self._open[0].pending):
                 self._settle(self._open.popleft())
 
     def wait(self) -> None:
-        """Wait until every record has its outcome."""
+        """Wait until each record has its outcome."""
         for block in self._open:
             for pending in block.pending:
                 if pending is not None:
                     pending.exception()
 
     def refuse(self, line: int, error: RaftlogError) -> None:
-        """One line that could not be sent."""
+        """Count one line that could not be sent."""
         code = exit_code(error, changing=True)
         self._failed[code] += 1
         if code not in self._first or line < self._first[code][0]:
@@ -91,16 +93,16 @@ class Tally:
 
     @property
     def has_failed(self) -> bool:
-        """Whether any record is not known to be stored."""
+        """Return whether any record is not known to be stored."""
         return bool(self._failed)
 
     @property
     def exit_code(self) -> int:
-        """0 when every record is stored; else that of the gravest failure."""
+        """Exit code: 0 if all records are stored, else the code of the most serious failure."""
         return next((code for code in _GRAVEST_FIRST if code in self._failed), 0)
 
     def summary(self, *, acknowledged: bool) -> str:
-        """One line: number, throughput and latency of acknowledgements."""
+        """Return one line with number, throughput and acknowledgement latency of the stored records."""
         took_s = max(time.monotonic() - self._started_at, 1e-6)
         text = (
             f"{counted(self.stored, 'record')}, "
@@ -113,7 +115,7 @@ class Tally:
         return text
 
     def totals(self) -> dict[str, object]:
-        """The numbers of the summary: stored records, their bytes, failed ones, and the seconds so far."""
+        """Return the numbers of the summary: stored records and bytes, failed records, seconds so far."""
         return {
             "stored": self.stored,
             "stored_bytes": self.stored_bytes,
@@ -122,7 +124,7 @@ class Tally:
         }
 
     def complaints(self) -> list[str]:
-        """One line for each kind of failure, with its first error."""
+        """Return one line for each kind of failure, with its first error."""
         lines = []
         for code in _GRAVEST_FIRST:
             if code in self._failed:
@@ -148,8 +150,10 @@ class Tally:
             self._end(block, failed)
 
     def _end(self, block: _Block, failed: Sequence[tuple[int, bytes, RaftlogError]]) -> None:
-        """A record that was refused alone is rejected. Of a refused batch any record may be the wrong one."""
-        pending = chain(block.pending, *(each.pending for each in self._open))  # a batch may be in several
+        """Reject records that were refused alone. In a refused batch, any record may be the invalid one."""
+        pending = chain(
+            block.pending, *(each.pending for each in self._open)
+        )  # a batch may span several blocks
         outcomes = Counter(one.exception() for one in pending if one is not None and one.done())
         self._of_batches |= {error for error, count in outcomes.items() if error is not None and count > 1}
         for line, content, error in failed:
@@ -157,14 +161,14 @@ class Tally:
                 self.refuse(line, error)
 
     def _acknowledged(self, sent_at: float, receipt: Receipt | None, error: RaftlogError | None) -> None:
-        """Runs on the client's thread."""
+        """Count the time of an acknowledgement; runs on the client's thread."""
         if error is None:
             self._steps[int((time.monotonic() - sent_at) * _STEPS_PER_S)] += 1
 
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Ctrl-C within the block is raised at its end."""
+    """Delay Ctrl-C in the block to its end."""
     held = []
     handler = signal.signal(signal.SIGINT, lambda *_: held.append(True))
     try:
@@ -176,7 +180,9 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def percentile(counts: Mapping[int, int], part: float) -> int:
-    """The smallest number that at least ``part`` of all do not exceed. There must be at least one."""
+    """Return the least number that at least ``part`` of all numbers do not exceed; needs at least one
+    number.
+    """
     wanted = math.ceil(sum(counts.values()) * part)
     for number in sorted(counts):
         wanted -= counts[number]

@@ -1,4 +1,4 @@
-"""Escapes in option texts: ``\t`` for a tabulator and the like."""
+"""Decodes escapes in option texts, such as ``\t`` for a tabulator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MEANINGS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
 
 
 def unescaped(option: str, text: str) -> bytes:
-    """The bytes of a text with escapes. An unknown escape is wrong usage."""
+    """Return the bytes of a text with escapes. An unknown escape is wrong usage."""
 
     def meaning(found: re.Match[bytes]) -> bytes:
         escape = found[1]
@@ -19,7 +19,7 @@ def unescaped(option: str, text: str) -> bytes:
             return bytes.fromhex(escape[1:].decode())
         if escape not in _MEANINGS:
             wrong_usage(
-                f"{option} {text!r} has the escape {found[0].decode()!r}; there are "
+                f"{option} {text!r} has the escape {found[0].decode()!r}; the escapes are "
                 r"\n, \t, \r, \0, \\ and \x with two hexadecimal digits"
             )
         return _MEANINGS[escape]

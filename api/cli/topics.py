@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from raftlog.wire.bodies import PartitionsDecommissioned, SettingValue, TopicDescription
     from raftlog.wire.dependents import TopicDependents
 
-GROUPS_SHOWN: Final = 20  # before the question whether to delete
+GROUPS_SHOWN: Final = 20  # before the prompt for the deletion
 
 _NONE = "there are no topics; create one with `raftlog topic create NAME`"
 _TOPICS = ("name", "partitions", "replication_factor", "topic_id", "internal")
@@ -100,9 +100,7 @@ def create(
 
 def list_all(
     pattern: Annotated[str, Argument(help="A pattern for names: * matches any text, ? one character.")] = "*",
-    internal: Annotated[
-        bool, Option("--internal", help="Also the topics that brokers use themselves.")
-    ] = False,
+    internal: Annotated[bool, Option("--internal", help="Also list internal topics.")] = False,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
     """List all topics, or those whose names match a pattern.
@@ -172,15 +170,15 @@ def add_partitions(
     count: Annotated[int, Argument(min=1, help="The number of partitions to add.")],
     expected: Annotated[
         int | None,
-        Option(min=1, help="The number of partitions before.  [default: as many as there are now]"),
+        Option(min=1, help="The number of partitions before.  [default: the current number]"),
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Add partitions to a topic. Existing records stay where they are.
+    """Add partitions to a topic. Existing records stay in their partitions.
 
-    New records use all partitions, so most keys belong to another partition from then on. Consumer groups
-    rebalance, and read the new partitions from their start. With --expected the command is safe to repeat: it
-    changes nothing if another administrator has added them already.
+    New records use all partitions, so most keys go to another partition afterwards. Consumer groups
+    rebalance, and read the new partitions from their start. With --expected the command can be repeated: it
+    changes nothing if the partitions are added already.
 
     \b
     Example:
@@ -195,22 +193,24 @@ def add_partitions(
 
 def decommission_partitions(
     name: NameArgument,
-    count: Annotated[int | None, Option("--count", min=1, help="So many of the last partitions.")] = None,
+    count: Annotated[
+        int | None, Option("--count", min=1, help="Number of last partitions to decommission.")
+    ] = None,
     partitions: Annotated[
         list[int] | None,
-        Option("--partition", "-p", min=0, help="The number of one of the last partitions; repeatable."),
+        Option("--partition", "-p", min=0, help="One of the last partitions; repeatable."),
     ] = None,
     expected: Annotated[
         int | None,
-        Option(min=1, help="The number of partitions that took records before.  [default: that of now]"),
+        Option(min=1, help="The number of writable partitions before.  [default: the current number]"),
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
     """Stop producing to the last partitions of a topic, and remove them once their records are deleted.
 
-    Consumers read on. Once retention has deleted the last record of the last partition it is removed, and
-    groups rebalance. New records use the other partitions, so most keys belong to another partition from then
-    on. Until it is removed, recommission-partitions ends this.
+    Consumers continue to read. Once retention has deleted all records of the last partition, the partition is
+    removed, and groups rebalance. New records use the other partitions, so most keys go to another partition
+    afterwards. Until the removal, recommission-partitions makes the partition writable again.
 
     \b
     Example:
@@ -218,7 +218,7 @@ def decommission_partitions(
       raftlog topic decommission-partitions orders --count 1 --expected 3
     """
     if (count is None) == (not partitions):
-        wrong_usage("say which: --partition N, repeatable, or --count N; one of the two")
+        wrong_usage("no partitions are given; use either --partition N, repeatable, or --count N")
     with errors_reported(changing=True), connected(server) as client:
         changed = client.topics.decommission_partitions(
             name, partitions or (), count=count, expected=expected
@@ -234,10 +234,10 @@ def recommission_partitions(
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Have decommissioned partitions of a topic take records again.
+    """Let decommissioned partitions of a topic take records again.
 
-    They have all records that retention has not deleted. A partition that has been removed is gone:
-    add-partitions makes a new one.
+    The partitions keep the records that retention has not deleted. A removed partition does not return:
+    add-partitions creates a new one.
 
     \b
     Example:
@@ -254,17 +254,20 @@ def delete(
 ) -> None:
     """Delete a topic and all its records. Asks for its name as confirmation.
 
-    Shows first which groups and queues read the topic, and its schedules and delayed messages, which fail.
+    Before it asks, the command shows the groups and queues that read the topic, and its schedules and delayed
+    messages, which will fail.
 
     \b
     Example:
       raftlog topic delete orders --yes
     """
     if not yes and not sys.stdin.isatty():
-        wrong_usage("deleting asks for the topic's name as confirmation, and there is no terminal; add --yes")
+        wrong_usage(
+            "the deletion needs the topic's name as confirmation, but there is no terminal; add --yes"
+        )
     with errors_reported(changing=True), connected(server) as client:
         if not yes:
-            _show_dependents(client.topics.dependents(name))  # a misspelt name fails before the question
+            _show_dependents(client.topics.dependents(name))  # a misspelt name fails before the prompt
             typed = click.prompt(
                 f"All records of {name} will be deleted. Type its name to delete it", err=True
             )

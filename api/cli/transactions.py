@@ -27,7 +27,7 @@ _COLUMNS = ("transaction", "state", "partitions", "groups", "timeout_ms", "began
 
 def list_all(
     all_ids: Annotated[
-        bool, Option("--all", help="Also the newest transaction of ids that have none open.")
+        bool, Option("--all", help="Also list the newest transaction of ids without an open one.")
     ] = False,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
@@ -78,17 +78,17 @@ def abort(
     transactional_id: Annotated[str, Argument(help="The transactional id, without @ and a number.")],
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
-    """Abort the open transaction of a transactional id, also one that is prepared.
+    """Abort the open or prepared transaction of a transactional id.
 
     \b
     Example:
       raftlog transaction abort copy-1
     """
     if "@" in transactional_id:
-        wrong_usage(f"name the transactional id alone: {transactional_id.partition('@')[0]}")
+        wrong_usage(f"give only the transactional id: {transactional_id.partition('@')[0]}")
     with errors_reported(changing=True), connected(server) as client:
         found = client.transactions.abort(transactional_id)
-        text = f"nothing is open in {transactional_id}; its next transaction is {found.id}"
+        text = f"{transactional_id} has no open transaction; its next transaction is {found.id}"
         done(text, transactional_id=transactional_id, next=found.id)
 
 

@@ -1,4 +1,4 @@
-"""``raftlog verify``: verify the files of a stopped broker, and report damage."""
+"""The command ``verify``: verifies the files of a stopped broker, and reports damage."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DirectoryOption = Annotated[
     Option(
         "--data",
         path=click.Path(exists=True, file_okay=False, path_type=Path),
-        help="A broker's data, or a directory of several.",
+        help="A broker's data directory, or a directory with several.",
     ),
 ]
 
@@ -36,11 +36,12 @@ _REMEDY_ALONE = "restore the file from a copy, or remove the directory if its da
 
 
 def verify(data: DirectoryOption) -> None:
-    """Verify all files of a stopped broker; ends with 1 after damage.
+    """Verify all files of a stopped broker; ends with 1 if it finds damage.
 
-    Nothing is written. Normal effects of a crash (a torn tail above the promise, an index to rebuild) are
-    reported and are no damage. A running broker scrubs its own files: see the metrics raftlog_scrub_*.
-    The data of several brokers is compared, too: copies of brokers that ran may not fit together.
+    The command writes nothing. Normal effects of a crash (a torn tail above the durable end, an index to
+    rebuild) are reported but are not damage. A running broker scrubs its own files: see the metrics
+    raftlog_scrub_*. Data of several brokers is also compared: copies made while brokers ran may not fit
+    together.
 
     \b
     Example:
@@ -66,7 +67,7 @@ def verify(data: DirectoryOption) -> None:
         for directory in sorted({found.parent for found in data.rglob(f"{IDENTITY_NAME}*")}):
             if is_in_use(str(directory)):
                 raise InvalidRequest(
-                    f"data: a broker runs on {directory}; stop it, or see its metrics raftlog_scrub_*"
+                    f"data: a broker is running on {directory}; stop it, or use its metrics raftlog_scrub_*"
                 )
             if (owner := found_identity(ReadOnly(), str(directory))) is not None:
                 owners[str(directory)] = owner
@@ -82,8 +83,8 @@ def verify(data: DirectoryOption) -> None:
             rows += _rows(seen)
             for torn in seen.torn:
                 if isinstance(torn, Zeros):
-                    continue  # it was filled ahead
-                note(f"{torn.path}: torn tail above the promise from byte {torn.position}; opening cuts it")
+                    continue  # space that was filled with zeros in advance
+                note(f"{torn.path}: torn tail above the durable end at byte {torn.position}; opening cuts it")
             for index in seen.stale:
                 note(f"{index.path}: {index.reason}; opening rebuilds it")
             for slot in seen.flipped:
@@ -96,7 +97,7 @@ def verify(data: DirectoryOption) -> None:
 
 
 def _kept_twice(directory: Path) -> list[str]:
-    """Names below a data directory of files that are kept twice."""
+    """Return the names of files that are kept twice, relative to the data directory."""
     from partitions.hosting.applied_metadata import APPLIED_FILE
     from partitions.hosting.directories import RECOVERY_FILE
     from raftlog.storage import twin_file
@@ -135,13 +136,13 @@ def _rows(seen: VerifyReport) -> list[dict[str, object]]:
 def _misfits(
     filesystem: Filesystem, owners: Mapping[str, Identity], replicas: Mapping[str, VerifyReport]
 ) -> list[dict[str, object]]:
-    """Rows for logs whose copies, on the disks of several brokers, do not fit together."""
+    """Return rows for logs whose copies on the disks of several brokers do not fit together."""
     from raftlog.repair.copies import difference, misfit
     from raftlog.repair.service import voters_in_files
     from raftlog.types import NodeId
 
     if len({*owners.values()}) < len(owners):
-        note("there are several copies of one broker: copies are not compared")
+        note("the directory has several copies of one broker: logs are not compared")
         return []
     logs: dict[tuple[str, str], dict[NodeId, VerifyReport]] = {}
     for directory, owner in owners.items():

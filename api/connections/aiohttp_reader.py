@@ -1,4 +1,4 @@
-"""Connections that aiohttp reads, and the response to bytes that are not HTTP.
+"""Reads connections with aiohttp, and answers bytes that are not HTTP.
 
 Neither the response nor the log quotes such bytes: they may contain secrets. Leaves valid requests to
 ``app.RequestPipeline``.
@@ -25,14 +25,14 @@ TARGET_BYTES_MAX: Final = 8192
 HEADER_BYTES_MAX: Final = 8190  # aiohttp's errors differ only by their limits
 HEADERS_MAX: Final = 128
 PIECE_BYTES: Final = 16 << 10
-NO_METHOD: Final = "UNKNOWN"  # aiohttp's attribute of unreadable requests
+NO_METHOD: Final = "UNKNOWN"  # aiohttp's value for unreadable requests
 
 _LOG = logging.getLogger("raftlog.api")
 _REFUSED = (http_exceptions.HttpProcessingError, web.RequestPayloadError)
 
 
 class AiohttpServer:
-    """The connections that have brought a request which the fast path does not handle."""
+    """Serves the connections that have sent a request which the fast path does not handle."""
 
     def __init__(self, request_pipeline: RequestPipeline, keepalive_s: float, limit: ConnectionLimit) -> None:
         self._limit = limit
@@ -42,13 +42,13 @@ class AiohttpServer:
         self._log_limit = LogLimit(asyncio.get_running_loop().time)
 
     def accept(self) -> asyncio.Protocol:
-        """The protocol of a new connection."""
+        """Create the protocol of a new connection."""
         return _Connection(
             self._request_pipeline, self._log_limit, self._server, self._keepalive_s, self._limit
         )
 
     async def stop(self, timeout_s: float) -> None:
-        """Complete the requests in progress, within the time, and close all connections."""
+        """Complete the requests in progress within ``timeout_s``, and close all connections."""
         self._server.pre_shutdown()
         await self._server.shutdown(timeout_s)
 
@@ -65,7 +65,7 @@ class _Connection(web.RequestHandler):
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
-            access_log=None,  # type: ignore[arg-type]  # none is wanted, as with AppRunner
+            access_log=None,  # type: ignore[arg-type]  # no access log, as with AppRunner
             auto_decompress=False,
             keepalive_timeout=keepalive_s,
             lingering_time=LINGER_S,
@@ -88,11 +88,13 @@ class _Connection(web.RequestHandler):
         self._limit.opened(self._client)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes after something that is not HTTP are ignored.
+        """Pass received bytes to aiohttp; bytes after an invalid request are ignored.
 
-        They come in pieces: aiohttp's error has several copies of all that it was given.
+        They are passed in pieces, because aiohttp's error has several copies of the bytes that it got.
         """
-        for at in range(0, len(data) or 1, PIECE_BYTES):  # without data aiohttp reads what it has kept
+        for at in range(
+            0, len(data) or 1, PIECE_BYTES
+        ):  # an empty piece lets aiohttp read the bytes that it kept
             if self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
                 self._is_refused = True
             if self._is_refused:
@@ -100,13 +102,15 @@ class _Connection(web.RequestHandler):
             super().data_received(data[at : at + PIECE_BYTES])
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """The client has disconnected; stop waiting."""
+        """Stop waiting: the client has disconnected."""
         self._is_lost.set()
         self._limit.closed(self._client)
         super().connection_lost(exc)
 
     async def _drain_helper(self) -> None:
-        """A frame of its traceback holds aiohttp's error: a cycle, which would keep the response."""
+        """Remove the traceback of aiohttp's error: one of its frames holds the error, a cycle with the
+        response.
+        """
         try:
             await super()._drain_helper()
         except ConnectionError as error:
@@ -115,9 +119,11 @@ class _Connection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """A refused client may still send: closing at once could discard its response."""
+        """Write the response. A refused client may still send: closing at once could discard the response."""
         body = resp.body if isinstance(resp, web.Response) else None
-        size_bytes = len(body) if isinstance(body, bytes | bytearray | memoryview) else 0  # aiohttp copies it
+        size_bytes = (
+            len(body) if isinstance(body, bytes | bytearray | memoryview) else 0
+        )  # aiohttp copies the body
         with self._request_pipeline.admission.answers.waiting(2 * size_bytes, self._abort):
             finished = await super().finish_response(request, resp, start_time)
         transport = self.transport
@@ -135,22 +141,22 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """A problem in place of aiohttp's text."""
+        """Return a problem document in place of aiohttp's text."""
         if request.writer.output_size > 0:
-            raise ConnectionError("a response has begun, so there is no other one")
+            raise ConnectionError("a response has begun already, so the error cannot be sent")
         if isinstance(exc, http_exceptions.HttpProcessingError):
             self._is_refused = True
-            exc.__traceback__ = None  # its frames hold what was received, and form a cycle with it
+            exc.__traceback__ = None  # its frames hold received bytes, and form a cycle with the error
             error = refusal_of(exc)
             self._tell(str(error))
             return self._request_pipeline.refuse(request, error)
         self.log_exception("a connection's reader failed", exc_info=exc)
-        return self._request_pipeline.refuse(
-            request, InternalError("an internal error; see the broker's log")
-        )
+        return self._request_pipeline.refuse(request, InternalError("internal error; see the broker's log"))
 
     def log_exception(self, *args: object, **kw: object) -> None:
-        """An invalid end of a body after its response is not logged as an error."""
+        """Log an error, except an invalid end of a body after its response, which is no error of the
+        broker.
+        """
         error = kw.get("exc_info")
         if isinstance(error, _REFUSED):
             self._tell("the unread rest of a body")
@@ -165,11 +171,16 @@ class _Connection(web.RequestHandler):
         left_out = self._log_limit.left_out("not HTTP")
         if left_out is not None:
             remote = self.transport.get_extra_info("peername") if self.transport else None
-            _LOG.warning("not HTTP, refused: %s, from %s; %d more since", why, remote, left_out)
+            _LOG.warning(
+                "refused bytes that are not HTTP: %s, from %s; %d more since the last line",
+                why,
+                remote,
+                left_out,
+            )
 
 
 def refusal_of(error: http_exceptions.HttpProcessingError) -> RaftlogError:
-    """The problem for an error of aiohttp's parser."""
+    """Return the problem for an error of aiohttp's parser."""
     if isinstance(error, http_exceptions.LineTooLong):
         if error.args[1] == TARGET_BYTES_MAX:
             return UriTooLong(
@@ -210,7 +221,7 @@ def _request(
     writer: AbstractStreamWriter,
     task: asyncio.Task[None],
 ) -> web.BaseRequest:
-    """A request whose response is in HTTP/1.1; in HTTP/1.0 only if the request is."""
+    """Create a request whose response is in HTTP/1.1; in HTTP/1.0 only if the request is."""
     if message.version != HttpVersion10 or message.method == NO_METHOD:
         message = message._replace(version=HttpVersion11)
     return web.BaseRequest(message, payload, protocol, writer, task, asyncio.get_running_loop())

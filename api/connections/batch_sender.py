@@ -1,9 +1,10 @@
-"""Sends the batches of a response: one thread reads them, checks them and writes them to the socket.
+"""Sends the batches of a response: one thread reads and checks them, and writes them to the socket.
 
 The event loop sends the head and the first piece, which has been read, so that the client has work while the
-thread wakes up. The thread has its own descriptor of the connection, which the transport may close meanwhile.
-It ends when all is sent, or when the socket is full: then the loop waits until the client has read, and no
-thread does. A response that cannot be completed ends short of its ``Content-Length``, with the connection.
+thread wakes up. The thread uses its own descriptor of the connection, because the transport may close its
+descriptor at any time. The thread ends when all bytes are sent, or when the socket is full: then the loop
+waits until the client has read. A response that cannot be completed is shorter than its ``Content-Length``,
+and the connection is closed.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from api.http.batch_answers import BatchesAnswer
 from broker.listeners.answers_in_flight import AnswersInFlight
 from raftlog.node.reading import PIECE_BYTES, READ_FAILURES, on_thread
 
-_NOW: Final = getattr(socket, "MSG_DONTWAIT", 0)  # the connection does not block anyway
+_NOW: Final = getattr(socket, "MSG_DONTWAIT", 0)  # the connection is non-blocking in any case
 _MORE: Final = getattr(socket, "MSG_MORE", 0)
 
 
 class _Sent(enum.Enum):
     ALL = enum.auto()
-    TILL_FULL = enum.auto()  # the socket takes no more for now
-    SHORT = enum.auto()  # the client has gone, or the rest is damaged
+    TILL_FULL = enum.auto()  # the socket takes no more bytes for now
+    SHORT = enum.auto()  # the client has disconnected, or the unread batches are damaged
 
 
 class BatchSender:
-    """Sends one response."""
+    """Sends one response whose batches are read while it is sent."""
 
     def __init__(
         self, transport: asyncio.Transport, head: bytes, answer: BatchesAnswer, answers: AnswersInFlight
@@ -46,14 +47,14 @@ class BatchSender:
         self._turn: asyncio.Future[_Sent] | None = None
 
     async def send(self) -> bool:
-        """Send the response; True if the client has all of it, False if it ends early."""
+        """Send the response; return True if all of it was sent, False if it ended early."""
         try:
             sent = self._send_unsent()
             while sent is _Sent.TILL_FULL or self._turn is None:
                 if sent is _Sent.TILL_FULL:
                     await self._have_room()
                 sent = await self._send_more()
-        except READ_FAILURES as error:  # no thread
+        except READ_FAILURES as error:  # for example when no thread can start
             sent, self._failure = _Sent.SHORT, error
         finally:
             self.stop()
@@ -63,7 +64,7 @@ class BatchSender:
         return sent is _Sent.ALL
 
     def stop(self) -> None:
-        """End early: the connection has been closed."""
+        """End early, because the connection has been closed."""
         self._is_stopped = True
         self._end_wait()
 
@@ -72,12 +73,12 @@ class BatchSender:
             self._room.set_result(None)
 
     async def _send_more(self) -> _Sent:
-        """Send on a thread, which is not cancelled while it uses the descriptor."""
+        """Send on a thread. The thread is not cancelled while it uses the descriptor."""
         self._turn = asyncio.ensure_future(on_thread(self._send_until_full))
         return await asyncio.shield(self._turn)
 
     def _close(self) -> None:
-        """Close the descriptor, once no thread uses it."""
+        """Close the descriptor once no thread uses it."""
         if self._turn is None or self._turn.done():
             self._socket.close()
         else:
@@ -95,7 +96,7 @@ class BatchSender:
             loop.remove_writer(self._socket)
 
     def _send_until_full(self) -> _Sent:
-        """On a thread."""
+        """Send until the socket is full; runs on a thread."""
         sent = self._send_unsent()
         while sent is _Sent.ALL and self._rest.left_bytes and not self._is_stopped:
             sent = self._send_next()
@@ -112,7 +113,7 @@ class BatchSender:
         return self._send_unsent()
 
     def _send_unsent(self) -> _Sent:
-        """Send what has been read."""
+        """Send the bytes that were read."""
         while self._unsent:
             try:
                 sent = self._socket.sendmsg(self._unsent, (), _NOW | (_MORE if self._rest.left_bytes else 0))
@@ -125,7 +126,7 @@ class BatchSender:
 
 
 def _behind(count: int, views: list[memoryview]) -> list[memoryview]:
-    """The bytes behind the first ``count`` bytes."""
+    """Return views of the bytes after the first ``count`` bytes."""
     while views and count >= len(views[0]):
         count -= len(views[0])
         views = views[1:]

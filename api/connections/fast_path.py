@@ -1,10 +1,10 @@
-"""Parses common requests fast; all others are left to aiohttp.
+"""Parses common requests fast; aiohttp parses all others.
 
-Decides: which parser a connection has. It begins here and stays while it brings plain requests: HTTP/1.1, a
-path and a query without escapes, a body of a known, small length, no protocol upgrade and no
+Decides: which parser a connection has. A connection begins here and stays while it sends plain requests:
+HTTP/1.1, a path and a query without escapes, a body of a known, small length, no protocol upgrade and no
 streamed response. With the first other request, including a head that arrives in pieces, it moves to aiohttp
-permanently. Leaves to others: what is plain (``plain_requests``), and routes, negotiation, handlers and
-errors, which both parsers share (``app.RequestPipeline``).
+permanently. Leaves to others: which requests are plain (``plain_requests``), and routes, negotiation,
+handlers and errors, which both parsers share (``app.RequestPipeline``).
 
 Health and metrics are also served beyond the limit of connections, so that a monitor does not take the broker
 for dead.
@@ -34,7 +34,7 @@ from raftlog.errors import RaftlogError
 from raftlog.wire import health
 
 HEAD_BYTES_MAX: Final = 8 << 10
-LINGER_S: Final = 0.5  # how long the rest of a refused body is read, so that the response arrives
+LINGER_S: Final = 0.5  # time for which the rest of a refused body is read, so that the response arrives
 SCRATCH_BYTES: Final = 256 << 10
 _PATHS: Final = ("/healthz/", f"{health.METRICS.path} ")
 SERVED: Final = tuple(f"{method} {path}".encode() for method in ("GET", "HEAD") for path in _PATHS)
@@ -44,14 +44,14 @@ class Application(Protocol):
     """Handles the requests; in production ``app.RequestPipeline``."""
 
     def answer_plain(self, request: RememberedRequest, /) -> Awaitable[web.StreamResponse]:
-        """The response to a request."""
+        """Return the response to a request."""
 
     def is_streamed(self, method: str, path: str, headers: Mapping[str, str], /) -> bool:
-        """True if the response is sent while it is made."""
+        """True if the response is sent while it is generated."""
 
 
 class FastPathServer(OpenConnections):
-    """The connections that have brought only plain requests so far."""
+    """Serves the connections that have sent only plain requests so far."""
 
     def __init__(
         self,
@@ -66,11 +66,12 @@ class FastPathServer(OpenConnections):
         self.answers = answers
         self.limit = limit
         self.fallback = fallback
-        # All connections are read into it, since its bytes are taken before the next read. Except for bodies.
+        # All connections are read into it (except bodies), because its bytes are consumed before the next
+        # read.
         self.scratch = bytearray(SCRATCH_BYTES)
 
     def accept(self, *, is_exempt: bool = False) -> asyncio.BufferedProtocol:
-        """The protocol of a new connection, ``is_exempt`` if it is served beyond the limit."""
+        """Create the protocol of a new connection; ``is_exempt`` if it is served beyond the limit."""
         return FastPathConnection(self, is_exempt=is_exempt)
 
     def refuse(self, error: RaftlogError, transport: asyncio.Transport, data: bytes) -> None:
@@ -83,7 +84,7 @@ class FastPathServer(OpenConnections):
 
 
 class FastPathConnection(asyncio.BufferedProtocol):
-    """One connection: one request after the other."""
+    """One connection, which handles one request after the other."""
 
     def __init__(self, server: FastPathServer, *, is_exempt: bool) -> None:
         self._is_exempt = is_exempt
@@ -92,20 +93,24 @@ class FastPathConnection(asyncio.BufferedProtocol):
         self.task: asyncio.Task[None] | None = None
         self.idle_since = 0.0
         self._server = server
-        self._request: PlainRequest | None = None  # parsed, without a response yet
-        self._ahead = b""  # bytes received after it
-        self._linger: asyncio.TimerHandle | None = None  # responded, while its body is incomplete
+        self._request: PlainRequest | None = None  # parsed, and not answered yet
+        self._ahead = b""  # bytes received after the current request
+        self._linger: asyncio.TimerHandle | None = (
+            None  # set while the rest of an answered request's body is read
+        )
         self._is_last = False
-        self._written: web.Response | None = None  # only while it is written
+        self._written: web.Response | None = None  # set only during the write
         self._is_full = False  # the client does not read its responses
-        self._head: Head | None = None  # of the previous request
-        self._sender: BatchSender | None = None  # of a response that is read while it is sent
+        self._head: Head | None = None  # head of the previous request
+        self._sender: BatchSender | None = None  # sends a response whose batches are read while it is sent
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for a request."""
         # uvloop's transports have the methods without being subclasses.
         self.transport = cast("asyncio.Transport", transport)
-        self.transport.set_write_buffer_limits(0)  # what is left of a response holds all of it
+        self.transport.set_write_buffer_limits(
+            0
+        )  # so that ``pause_writing`` is called whenever a part of a response is left
         address = transport.get_extra_info("peername")
         self.remote = str(address[0]) if address else None
         if not self._is_exempt and (error := self._server.limit.refusal(self.remote or "")) is not None:
@@ -123,7 +128,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
             self._server.limit.closed(self.remote or "")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wakes a handler that waits for the body; all other handlers continue."""
+        """Wake a handler that waits for the body; all other handlers continue."""
         self.transport = None
         self._leave_server()
         self._server.answers.taken(self)
@@ -137,7 +142,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
             )
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The rest of a body is read into its buffer."""
+        """Return the buffer of a body if one is incomplete, otherwise the shared buffer."""
         request = self._request
         room = request.content.room() if request is not None and request.content.missing else None
         if room is None:
@@ -145,7 +150,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
         return room
 
     def buffer_updated(self, nbytes: int) -> None:
-        """A request, the rest of its body, or the next request before this one has its response."""
+        """Handle received bytes: a request, the rest of its body, or a request that arrived early."""
         request = self._request
         if request is None and not self._is_full:
             self._begin(self._server.scratch, nbytes)
@@ -157,7 +162,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
                 self.transport.pause_reading()
 
     def _body_arrived(self, body: WholeBody, nbytes: int) -> None:
-        beyond = nbytes - body.missing  # only of a body that nobody wants is more read
+        beyond = nbytes - body.missing  # a body that no handler wants may be followed by more bytes
         body.arrived(min(nbytes, body.missing))
         if beyond > 0:
             self._ahead += self._server.scratch[nbytes - beyond : nbytes]
@@ -175,23 +180,23 @@ class FastPathConnection(asyncio.BufferedProtocol):
             self.transport.resume_reading()
 
     def pause_writing(self) -> None:
-        """Responses pile up: no further request until the client has read them."""
+        """Stop serving requests until the client has read its responses."""
         self._is_full = True
         if self.transport is not None:
-            # A response is held as a whole, also when the kernel has taken its beginning.
+            # The whole response stays in memory, even after the kernel has taken its beginning.
             whole_bytes = 0 if self._written is None else self._written.content_length or 0
             held_bytes = max(whole_bytes, self.transport.get_write_buffer_size())
             self._server.answers.wait(self, held_bytes, self.abort)
 
     def resume_writing(self) -> None:
-        """Continue with the bytes received meanwhile."""
+        """Continue with the bytes that were received during the pause."""
         self._is_full = False
         self._server.answers.taken(self)
         if self._request is None and self._ahead and self.transport is not None:
             self._read_ahead(self.transport)
 
     def close_if_idle(self) -> None:
-        """Close, unless there is a request, or an unsent response."""
+        """Close the connection, unless it has a request or an unsent response."""
         if (
             self._request is None
             and self.transport is not None
@@ -200,7 +205,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
             self.transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the connection at once."""
         if self.task is not None:
             self.task.cancel()
         if self.transport is not None:
@@ -215,7 +220,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
         self.task = asyncio.get_running_loop().create_task(self._serve(request))
 
     def _read(self, data: bytes | bytearray, count: int) -> PlainRequest | None:
-        """The request at the beginning of ``data``, if it is plain."""
+        """Return the request at the beginning of ``data`` if it is plain, else None."""
         end = data.find(b"\r\n\r\n", 0, min(count, HEAD_BYTES_MAX)) + 4
         if end < 4:
             return None
@@ -237,7 +242,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
         return head
 
     def _hand_over(self, data: bytes) -> None:
-        """Move the connection to aiohttp."""
+        """Hand the connection to aiohttp."""
         transport = self.transport
         assert transport is not None
         self._leave_server()
@@ -267,7 +272,10 @@ class FastPathConnection(asyncio.BufferedProtocol):
         self._answered(request, transport)
 
     async def _send_batches(self, request: PlainRequest, answer: BatchesAnswer) -> None:
-        """Send a response that is read meanwhile. One that cannot be completed ends with the connection."""
+        """Send a response whose batches are read meanwhile.
+
+        If it cannot be completed, the connection closes.
+        """
         transport = self.transport
         if transport is None or transport.is_closing():
             return
@@ -290,7 +298,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
             self._go_on(transport)
 
     def _go_on(self, transport: asyncio.Transport) -> None:
-        """The request is complete: wait for the next one, or start it if it has arrived."""
+        """Complete the request: wait for the next one, or start it if it has arrived."""
         loop = asyncio.get_running_loop()
         self._request = self.task = None
         self.idle_since = loop.time()

@@ -1,4 +1,4 @@
-"""A plain request and its response as bytes; see ``fast_path``.
+"""Parses plain requests from bytes and writes their responses; see ``fast_path``.
 
 Parsing is strict: two parsers that disagree enable request smuggling.
 """
@@ -18,9 +18,9 @@ from multidict import CIMultiDict, CIMultiDictProxy, MultiDict, MultiDictProxy
 from api.http.requests import Found
 from api.http.whole_body import WholeBody
 
-BODY_BYTES_MAX: Final = 4 << 20  # aiohttp reads larger ones
+BODY_BYTES_MAX: Final = 4 << 20  # aiohttp reads larger bodies
 HEADERS_MAX: Final = 64
-JOINED_BYTES_MAX: Final = 64 << 10  # a smaller body is copied to its head
+JOINED_BYTES_MAX: Final = 64 << 10  # a smaller body is joined with its head
 
 _FIRST = re.compile(
     r"(GET|POST|PUT|PATCH|DELETE) (/[A-Za-z0-9._~:/-]*)(?:\?([A-Za-z0-9._~:,=&/-]*))? HTTP/1\.1\r\n"
@@ -43,7 +43,10 @@ class Client(Protocol):
 
 
 class Head(NamedTuple):
-    """The head of a plain request: its bytes and its fields. ``found`` is what handlers have read from it."""
+    """The head of a plain request: its bytes and its fields.
+
+    ``found`` has values that handlers read from it.
+    """
 
     text: bytes
     method: str
@@ -55,7 +58,7 @@ class Head(NamedTuple):
 
 
 class PlainRequest:
-    """A plain request; see ``Request``."""
+    """A plain request; implements ``Request``."""
 
     __slots__ = (
         "_client",
@@ -87,7 +90,7 @@ class PlainRequest:
 
     @property
     def query(self) -> MultiDictProxy[str]:
-        """The parameters of the query, which has no escapes."""
+        """The query parameters; the query has no escapes."""
         pairs = (pair.partition("=") for pair in self.query_string.split("&"))
         return MultiDictProxy(MultiDict([(name, text) for name, _, text in pairs]))
 
@@ -98,7 +101,7 @@ class PlainRequest:
 
     @property
     def transport(self) -> asyncio.Transport | None:
-        """The connection; None when closed."""
+        """The connection; None if it is closed."""
         return self._client.transport
 
 
@@ -120,7 +123,7 @@ _DATE = _Date()
 
 
 def read_head(text: bytes) -> Head | None:
-    """The head in these bytes, if it is plain."""
+    """Parse the head in these bytes; None if it is not plain."""
     lines = text[:-2].decode("latin-1")
     first = _FIRST.match(lines)
     if first is None:
@@ -138,12 +141,12 @@ def read_head(text: bytes) -> Head | None:
 
 
 def _headers_of(text: str) -> CIMultiDictProxy[str] | None:
-    """The headers, one per line, if all are plain."""
+    """Parse the headers, one per line; None if one is not plain."""
     pairs = _HEADER.findall(text)
     if len(pairs) != text.count("\n") or len(pairs) > HEADERS_MAX:
         return None
     if len({name.lower() for name, _ in pairs}) != len(pairs):
-        return None  # aiohttp decides which headers may repeat
+        return None  # aiohttp decides which headers may be repeated
     headers = CIMultiDict([(name, value.strip(" \t")) for name, value in pairs])
     if any(name in headers for name in _NOT_PLAIN) or "Host" not in headers:
         return None
@@ -153,7 +156,7 @@ def _headers_of(text: str) -> CIMultiDictProxy[str] | None:
 
 
 def _length_of(headers: CIMultiDictProxy[str]) -> int | None:
-    """The length of the body; None when it is not plain."""
+    """Return the length of the body; None if it is not plain."""
     text = headers.get("Content-Length", "0")
     if not (text.isascii() and text.isdigit() and len(text) < 8):
         return None
@@ -161,7 +164,7 @@ def _length_of(headers: CIMultiDictProxy[str]) -> int | None:
 
 
 def write_answer(transport: asyncio.Transport, response: web.Response, *, is_last: bool) -> None:
-    """Write a response to the wire; ``is_last`` if the connection closes after it."""
+    """Write a response to the connection; ``is_last`` if the connection closes after it."""
     body = response.body or b""
     assert isinstance(body, bytes | bytearray | memoryview)
     head = head_of(response, len(body), is_last=is_last)
@@ -172,7 +175,7 @@ def write_answer(transport: asyncio.Transport, response: web.Response, *, is_las
 
 
 def head_of(response: web.Response, size_bytes: int, *, is_last: bool) -> bytes:
-    """The status line and the headers of a response, for a body of ``size_bytes``."""
+    """Return the status line and the headers of a response with a body of ``size_bytes``."""
     status = response.status
     lines = [f"HTTP/1.1 {status} {response.reason}", *map(": ".join, response.headers.items())]
     if status != 204:

@@ -48,18 +48,21 @@ _EXPOSED = ", ".join(
 
 
 class Access:
-    """The rules of one broker."""
+    """The access rules of one broker."""
 
     def __init__(self, services: Services) -> None:
         self._controller = services.controller
         self._names = services.own_names
         self._allowed_hosts = services.allowed_hosts
         self._origins = services.allowed_origins
-        self._hosts: set[str | None] = {None}  # accepted: HTTP/1.0 may omit it, and browsers never do
+        self._hosts: set[str | None] = {None}  # HTTP/1.0 may omit it, which browsers never do
         self._for_others: Headers = {"Vary": "Origin"} if self._origins - {ALL} else {}
 
     def admit(self, request: Request) -> Headers:
-        """The CORS headers of the response. Raises ``MisdirectedRequest`` and ``OriginNotAllowed``."""
+        """Check a request; return the CORS headers of its response.
+
+        Raises ``MisdirectedRequest`` and ``OriginNotAllowed``.
+        """
         host = request.headers.get("Host")
         if host not in self._hosts:
             self._check(host or "")
@@ -75,12 +78,13 @@ class Access:
                 }
         if request.method not in _SAFE and not _is_same(origin, host or ""):
             raise OriginNotAllowed(
-                f"a page of {origin[:100]!r} may not write here; add it to the setting cors.allowed_origins"
+                f"a page of {origin[:100]!r} may not write to this broker; add the origin to the setting "
+                "cors.allowed_origins"
             )
         return self._for_others
 
     def _check(self, host: str) -> None:
-        """Cache an accepted host, unless only the current list of brokers accepts it."""
+        """Check a host, and cache it unless only the current list of brokers accepts it."""
         name = _name_of(host)
         is_listed = not self._allowed_hosts.isdisjoint((ALL, name, host.lower()))
         if is_listed or name in self._names or _leads_nowhere_else(name):
@@ -101,7 +105,7 @@ def is_preflight(request: Request, shared: Headers) -> bool:
 
 
 def preflight(methods: Iterable[str]) -> dict[str, str]:
-    """The permissions of such a page for a path with these methods."""
+    """Return the headers that permit a listed origin's page to use a path with these methods."""
     return {
         "Access-Control-Allow-Methods": ", ".join(sorted(methods)),
         "Access-Control-Allow-Headers": "*",
@@ -110,13 +114,13 @@ def preflight(methods: Iterable[str]) -> dict[str, str]:
 
 
 def _name_of(host: str) -> str:
-    """The name in ``name:port``, in lower case; empty when it has another form."""
+    """Return the name in ``name:port``, in lower case; empty if the text has another form."""
     found = _HOST.fullmatch(host)
     return found["name"].lower() if found else ""
 
 
 def _leads_nowhere_else(name: str) -> bool:
-    """True if the host is independent of DNS."""
+    """True if the host does not depend on DNS."""
     try:
         ipaddress.ip_address(name.strip("[]"))
     except ValueError:
@@ -125,5 +129,5 @@ def _leads_nowhere_else(name: str) -> bool:
 
 
 def _is_same(origin: str, host: str) -> bool:
-    """True if a page came from this broker, or from the proxy in front of it."""
+    """True if the page came from this broker, or from the proxy in front of it."""
     return origin.lower() in (f"http://{host.lower()}", f"https://{host.lower()}")

@@ -1,6 +1,6 @@
-"""Responses whose batches are read while they are sent: a large one takes no more memory than a small one.
+"""Responses whose batches are read while they are sent, so that large ones need little memory.
 
-Decides: on which connections that is possible. Leaves to others: reading (``raftlog.node.reading``) and
+Decides: on which connections this is possible. Leaves to others: reading (``raftlog.node.reading``) and
 sending (``api.connections.batch_sender``).
 """
 
@@ -15,7 +15,7 @@ from partitions.values import UnreadBatches
 
 
 class BatchesAnswer(web.Response):
-    """A response with the batches of ``first`` and all that ``rest`` has left."""
+    """A response with the batches of ``first`` and all unread batches of ``rest``."""
 
     def __init__(self, first: bytes | memoryview, rest: UnreadBatches, headers: Mapping[str, str]) -> None:
         super().__init__(headers=headers)

@@ -1,13 +1,13 @@
 """Appends small produces that arrive together as one batch.
 
-Decides: which requests share a batch, and how long one waits for others: not at all while few batches
-of its queue are in flight, else until one of them is answered, and never longer than ``HOLD_S``. So a single
-request is not delayed, and cost per request falls with load. Leaves to others: decoding and placing records
-(``json_records``), and the append itself (the gateway).
+Decides: which requests share a batch, and how long a request waits for others: not at all while few batches
+of its queue are in flight, otherwise until one of them is answered, and never longer than ``HOLD_S``. So a
+single request is not delayed, and the cost per request falls with load. Leaves to others: decoding and
+placing records (``json_records``), and the append itself (the gateway).
 
-A request is never split over batches, and gets its own offsets. The error of a shared append applies to every
-request in it, except where it refuses a record: the halves are sent again, until the request with that record
-is alone.
+A request is never split over batches, and gets its own offsets. The error of a shared append applies to all
+requests in it, except if it refuses a record: then both halves are sent again, until the request with that
+record is alone.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from raftlog.records.batch import Codec
 from raftlog.records.builder import BatchBuilder, Record
 from raftlog.types import Offset, TopicPartition
 
-REQUEST_BYTES_MAX: Final = 16 << 10  # a larger request gets a batch of its own
+REQUEST_BYTES_MAX: Final = 16 << 10  # a larger request gets its own batch
 BATCH_BYTES_MAX: Final = 128 << 10
-IN_FLIGHT_MAX: Final = 2  # batches of one queue: one in transfer while the other is being synced
+IN_FLIGHT_MAX: Final = 2  # batches of one queue: one is transferred while the other is synced
 HOLD_S: Final = 0.05  # a partition without a leader must not block its queue
 
 
@@ -38,15 +38,15 @@ Send = Callable[[Sequence[int], Sequence["Part"]], Coroutine[None, None, None]]
 
 
 class Part:
-    """The records of one request, and their outcome. ``target`` is known once they are sent."""
+    """The records of one request, and their outcome. ``target`` is set when they are sent."""
 
     __slots__ = ("bytes_max", "now_ms", "receipt", "records", "size_bytes", "target")
 
     def __init__(self, records: Sequence[Record], *, size_bytes: int, bytes_max: int, now_ms: int) -> None:
         self.records = records
-        self.size_bytes = size_bytes  # upper bound of the size of a batch with these records alone
+        self.size_bytes = size_bytes  # upper bound of the size of a batch with only these records
         self.bytes_max = bytes_max  # the limit of the topic
-        self.now_ms = now_ms  # the time of records without one
+        self.now_ms = now_ms  # the timestamp of records without one
         self.target: TopicPartition | None = None
         self.receipt: asyncio.Future[AppendReceipt] = asyncio.get_running_loop().create_future()
 
@@ -66,7 +66,7 @@ class RequestBatcher:
         self._queues: dict[tuple[str, int | None], _BatchQueue] = {}
 
     async def append(self, topic: str, partitions: Sequence[int], part: Part) -> AppendReceipt:
-        """Append with ``acks=quorum`` to one of these partitions, the only one or any; see the gateway."""
+        """Append with ``acks=quorum`` to one of ``partitions``: the only one, or a random one."""
         key = (topic, partitions[0] if len(partitions) == 1 else None)
         queue = self._queues.get(key)
         if queue is None:
@@ -77,10 +77,10 @@ class RequestBatcher:
         return await part.receipt
 
     async def _send(self, topic: str, partitions: Sequence[int], parts: Sequence[Part]) -> None:
-        """Append all parts as one batch and give each its outcome.
+        """Append all parts as one batch, and set the outcome of each part.
 
-        What is refused for its contents, and what cannot be encoded, is sent again in two halves: an error
-        of one request, also one that nobody has thought of, is no other's.
+        If the contents are refused or cannot be encoded, both halves are sent again, so that an error of one
+        request, even an unexpected one, does not affect others.
         """
         target = TopicPartition(topic, self._rng.choice(partitions))
         for part in parts:
@@ -102,7 +102,7 @@ class RequestBatcher:
 
 
 class _BatchQueue:
-    """Requests for one target, in order of arrival."""
+    """The waiting requests for one target, in order of arrival."""
 
     def __init__(self, send: Send, on_idle: Callable[[], object]) -> None:
         self._send = send
@@ -113,9 +113,7 @@ class _BatchQueue:
         self._timer: asyncio.Handle | None = None
 
     def add(self, partitions: Sequence[int], part: Part) -> None:
-        """Sends it at the end of this turn of the loop, with all others of the turn, or once there is a
-        place.
-        """
+        """Queue a part: it is sent at the end of this turn of the loop, or once there is a place."""
         self._partitions = partitions
         self._waiting.append(part)
         if self._timer is None:
@@ -141,7 +139,7 @@ class _BatchQueue:
     def _sent(self, task: asyncio.Task[None]) -> None:
         self._sending.discard(task)
         if task.cancelled():
-            return  # the process ends
+            return  # the process is stopping
         if self._waiting and len(self._sending) < IN_FLIGHT_MAX:
             if self._timer is not None:
                 self._timer.cancel()
@@ -150,7 +148,7 @@ class _BatchQueue:
             self._on_idle()
 
     def _next_batch(self) -> list[Part]:
-        """The oldest requests, as many as fit together."""
+        """Take the oldest requests that fit into one batch together."""
         waiting = self._waiting
         parts = [waiting.popleft()]
         size_bytes = parts[0].size_bytes

@@ -1,4 +1,4 @@
-"""Reads the body of a request, counted and limited before it is held.
+"""Reads the body of a request, which is counted and limited before it is stored.
 
 Decides: the limits of size, speed and encoding of a body. Leaves to others: JSON (``json_bodies``).
 """
@@ -33,15 +33,15 @@ from raftlog.node.computing import computed
 from raftlog.wire import media_types
 
 CONTENT_ENCODINGS = ("identity", "gzip", "deflate")  # decoded while the body is read
-MEMBERS_MAX = 1_000  # each costs a copy of what follows in its chunk
-ANY_ZLIB_WINDOW = 47  # tells gzip and zlib apart by their heads
-INFLATED_BYTES_MAX = 1 << 20  # at once, so that a body is not held twice
+MEMBERS_MAX = 1_000  # each member costs a copy of the bytes after it in its chunk
+ANY_ZLIB_WINDOW = 47  # detects gzip and zlib by their headers
+INFLATED_BYTES_MAX = 1 << 20  # decompressed at once, so that a body is not stored twice
 
 T = TypeVar("T")
 
 
 class _Inflater(Protocol):
-    """The methods used of zlib's unnamed class."""
+    """The methods of zlib's decompressor class, which has no public name."""
 
     @property
     def eof(self) -> bool: ...
@@ -53,17 +53,17 @@ class _Inflater(Protocol):
 
 
 def check_announced(request: Request, limits: Limits) -> None:
-    """Refuse a body that announces too large a size, before reading it."""
+    """Refuse a body whose announced size is too large, before reading it."""
     announced = request.content_length
     if announced is not None and announced > limits.body_bytes_max:
         raise _too_large(f"the body has {announced} bytes", limits)
 
 
 async def read_body(request: Request, held: Hold, limits: Limits) -> bytes | bytearray:
-    """The whole body; ``held`` grows with the bytes received, regardless of the announced size.
+    """Read the whole body; ``held`` grows with the bytes received, regardless of the announced size.
 
-    Raises ``RecordTooLarge``, ``RequestTimeout``, ``Overloaded``, also where memory is lacking,
-    ``QuotaExceeded``, and ``ConnectionResetError`` when the client disconnects.
+    Raises ``RecordTooLarge``, ``RequestTimeout``, ``Overloaded`` (also for lack of memory),
+    ``QuotaExceeded``, and ``ConnectionResetError`` if the client disconnects.
     """
     check_announced(request, limits)
     encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
@@ -84,9 +84,9 @@ async def read_body(request: Request, held: Hold, limits: Limits) -> bytes | byt
         return await _read_chunks(request, held, None if encoding == "identity" else _Members(), limits)
     except TimeoutError:
         raise RequestTimeout(
-            f"the body came too slowly: after {limits.body_grace_s:g} s it must have come at "
-            f"{limits.body_rate_min} bytes a second, and whole within {limits.body_timeout_s:g} s; send it "
-            "faster or in smaller parts"
+            f"the body arrived too slowly: after {limits.body_grace_s:g} s it must arrive with "
+            f"{limits.body_rate_min} bytes a second, and completely within {limits.body_timeout_s:g} s; send "
+            "it faster or in smaller parts"
         ) from None
     except (
         web.RequestPayloadError,
@@ -96,14 +96,14 @@ async def read_body(request: Request, held: Hold, limits: Limits) -> bytes | byt
         transport = request.transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client disconnected in the middle of a body") from error
-        raise MalformedRequest("the body is not framed as its headers say", field="body") from error
+        raise MalformedRequest("the framing of the body does not match its headers", field="body") from error
     except MemoryError as error:
         refuse_exhausted(error, "the body cannot be read")
         raise
 
 
 async def read_json(call: Call, kind: type[T]) -> T:
-    """A JSON body as a struct. An absent body is an empty object."""
+    """Read a JSON body as a struct. An absent body is an empty object."""
     if not call.request.can_read_body:
         return decode_json(b"{}", kind)
     media_type = media_type_of(call.request)
@@ -113,14 +113,14 @@ async def read_json(call: Call, kind: type[T]) -> T:
         body = await read_body(call.request, held, call.services.limits)
         if len(body) > WHOLE_BYTES_MAX:
             return await decoded_json(body, kind)
-        check_values(body)  # as ``decoded_json`` does, with three calls less for each small request
+        check_values(body)  # equal to ``decoded_json``, with three calls less for each small request
         return decode_json(body or b"{}", kind)
 
 
 async def decoded_json(text: bytes | bytearray, kind: type[T], prefix: str = "") -> T:
-    """JSON as a struct; more than ``WHOLE_BYTES_MAX`` are decoded on another thread.
+    """Decode JSON as a struct; more than ``WHOLE_BYTES_MAX`` bytes are decoded on another thread.
 
-    Raises what ``check_values`` and ``decode_json`` raise.
+    Raises the errors of ``check_values`` and ``decode_json``.
     """
     check_values(text)
     work = partial(decode_json, text, kind, prefix=prefix)
@@ -134,7 +134,7 @@ def unsupported(media_type: str, supported: tuple[str, ...]) -> UnsupportedMedia
 
 
 async def _read_rest(body: WholeBody, held: Hold, limits: Limits) -> bytearray:
-    """The body, of which only a part has arrived. Raises ``TimeoutError`` if the rest comes too slowly."""
+    """Read a body of which a part has arrived. Raises ``TimeoutError`` if the rest arrives too slowly."""
     received_bytes = body.news()
     held.expect(received_bytes + body.missing)
     held.grow(received_bytes)
@@ -150,7 +150,7 @@ async def _read_rest(body: WholeBody, held: Hold, limits: Limits) -> bytearray:
 async def _read_chunks(
     request: Request, held: Hold, members: _Members | None, limits: Limits
 ) -> bytes | bytearray:
-    """Raises ``TimeoutError`` for a body that arrives too slowly."""
+    """Read a body in chunks. Raises ``TimeoutError`` if it arrives too slowly."""
     content = request.content
     body, received_bytes = bytearray(), 0
     began = asyncio.get_running_loop().time()
@@ -173,19 +173,19 @@ async def _read_chunks(
 
 
 def _allowed_s(limits: Limits, received_bytes: int) -> float:
-    """The seconds after the beginning of a body within which more must have arrived."""
+    """Return the seconds after the start of a body within which more bytes must have arrived."""
     return min(limits.body_timeout_s, limits.body_grace_s + received_bytes / limits.body_rate_min)
 
 
 class _Members:
-    """A compressed body: one member after another, as in files of gzip that were joined."""
+    """A compressed body of several members, one after another, as in joined gzip files."""
 
     def __init__(self) -> None:
         self._inflater: _Inflater = zlib.decompressobj(ANY_ZLIB_WINDOW)
         self._count = 1
 
     def inflated(self, chunk: bytes) -> Iterator[bytes]:
-        """The content of a chunk, in parts of at most ``INFLATED_BYTES_MAX``."""
+        """Yield the content of a chunk, in parts of at most ``INFLATED_BYTES_MAX``."""
         try:
             while True:
                 if self._inflater.eof:
@@ -200,7 +200,7 @@ class _Members:
                     return
         except zlib.error as error:
             raise InvalidRequest(
-                f"the body is not what Content-Encoding says, or is followed by other bytes: {error}",
+                f"the body does not match Content-Encoding, or is followed by other bytes: {error}",
                 field="body",
             ) from None
 
@@ -218,6 +218,6 @@ class _Members:
 
 def _too_large(what: str, limits: Limits) -> RecordTooLarge:
     return RecordTooLarge(
-        f"{what}, {limits.body_bytes_max} are allowed; send smaller requests",
+        f"{what}, but {limits.body_bytes_max} are allowed; send smaller requests",
         limit_bytes=limits.body_bytes_max,
     )

@@ -1,8 +1,8 @@
 """Detects disconnected clients of waiting requests, and cancels these requests.
 
-A handler that waits is not told that its connection closed. One timer for all waiting requests checks their
-transports twice a second; without waiting requests there is no timer.
-Writes are never cancelled: a complete request is stored even if its client has disconnected.
+A handler that waits does not notice that its connection closed. One timer for all waiting requests checks
+their transports twice a second; without waiting requests there is no timer. Writes are never cancelled: a
+complete request is stored even if its client has disconnected.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class DisconnectWatcher:
         return len(self._parked)
 
     async def park(self, request: Request, waiting: Coroutine[None, None, T] | asyncio.Future[T]) -> T:
-        """The result of ``waiting``, which is cancelled when the client of ``request`` disconnects.
+        """Return the result of ``waiting``, which is cancelled when the client of ``request`` disconnects.
 
-        Raises ``ConnectionResetError`` then, and ``Draining`` when the server stops.
+        Raises ``ConnectionResetError`` if the client disconnects, and ``Draining`` when the server stops.
         """
         task = asyncio.ensure_future(waiting)
         self._parked[task] = request
@@ -47,14 +47,14 @@ class DisconnectWatcher:
             if not task.cancelled():
                 raise  # the handler itself is cancelled
             if self._is_closed:
-                raise Draining("the broker is stopping; send the request to another one") from None
+                raise Draining("the broker is stopping; send the request to another broker") from None
             raise ConnectionResetError("the client has disconnected") from None
         finally:
             task.cancel()
             del self._parked[task]
 
     def close(self) -> None:
-        """End all waiting requests: the server stops."""
+        """End all waiting requests, because the server stops."""
         self._is_closed = True
         for task in self._parked:
             task.cancel()

@@ -1,6 +1,6 @@
-"""Errors as RFC 9457 problems: one table from class to status, title and explanation.
+"""Maps errors to RFC 9457 problems: one table from class to status, title and explanation.
 
-Which status an error has is decided here and nowhere else.
+The status of each error is decided in this module only.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ TABLE: dict[type[RaftlogError], Kind] = {
         413,
         "Too large",
         "A batch is above the topic's `max.message.bytes`, or a body above the broker's limit: `limit_bytes` "
-        "says which. If the body is too large, the connection is closed.",
+        "is the limit. If the body is too large, the connection is closed.",
         "Send smaller requests, or raise the limit.",
     ),
     errors.UnsupportedMediaType: Kind(
         415,
-        "This media type is not understood here",
+        "This media type is not supported",
         "`Content-Type` or `Content-Encoding` names a format that this path does not support.",
         "Send a format in `supported`.",
     ),
@@ -68,13 +68,13 @@ TABLE: dict[type[RaftlogError], Kind] = {
         404,
         "No such partition",
         "The topic has no such partition.",
-        "Partitions are numbered from 0; `GET /v1/topics/{topic}` says how many there are.",
+        "Partitions are numbered from 0; `GET /v1/topics/{topic}` has their number.",
     ),
     errors.PartitionDecommissioned: Kind(
         409,
         "The partition takes no more records",
-        "The partition is decommissioned: its records can be read until retention deletes them, and then it "
-        "is removed. Nothing of this request was stored, or will be.",
+        "The partition is decommissioned: its records can be read until retention deletes them, and then the "
+        "partition is removed. No record of this request was stored, or will be.",
         "Send to one of the `partitions` first partitions, or name no partition: the server chooses one by "
         "the key. Clients read the topic's metadata again.",
     ),
@@ -101,7 +101,7 @@ TABLE: dict[type[RaftlogError], Kind] = {
         404,
         "No such consumer group",
         "No group of this name has members or committed offsets.",
-        "Join it, or commit an offset: that creates it. `GET /v1/groups` lists all.",
+        "Join the group or commit an offset, which creates it. `GET /v1/groups` lists all.",
     ),
     errors.MemberNotFound: Kind(
         404,
@@ -114,13 +114,13 @@ TABLE: dict[type[RaftlogError], Kind] = {
         409,
         "The group has another generation",
         "The group has had a rebalance since; `current` is its generation.",
-        "Join again. Records that are not committed come again, perhaps to another member.",
+        "Join again. Uncommitted records are delivered again, perhaps to another member.",
     ),
     errors.RebalanceInProgress: Kind(
         409,
         "The group rebalances",
         "The group waits for its members to join, or for the plan of its leader.",
-        "Join again; a join or sync that took too long is repeated as it was.",
+        "Join again; repeat a join or sync that took too long unchanged.",
     ),
     errors.PreconditionFailed: Kind(
         412,
@@ -149,20 +149,20 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "A file of the archive is damaged",
         "The records at `offset` are below the log start, and the file of the archive that has them is "
         "missing or has another checksum. Other offsets can be read.",
-        "Look for the damage with `raftlog archive verify`, and restore the file from a copy.",
+        "Find the damage with `raftlog archive verify`, and restore the file from a copy.",
     ),
     errors.ArchiveUnavailable: Kind(
         503,
         "The archive does not answer",
         "The records are below the log start, and the storage of the archive is slow, down or refuses the "
         "broker, or there are too many reads of the archive. Records in the log can be read.",
-        "Retry after `retry_after_ms`. If the error persists, the broker's log has what the storage said.",
+        "Retry after `retry_after_ms`. If the error persists, the broker's log has the error of the storage.",
     ),
     errors.OutOfOrderSequence: Kind(
         409,
         "A batch of this producer is missing",
         "A batch of this producer is missing: the expected sequence is `expected_sequence`.",
-        "Send the missing batch first. A producer that has lost it needs a new id.",
+        "Send the missing batch first. A producer that no longer has this batch needs a new id.",
     ),
     errors.ProducerFenced: Kind(
         403,
@@ -172,28 +172,28 @@ TABLE: dict[type[RaftlogError], Kind] = {
     ),
     errors.TransactionNotFound: Kind(
         404,
-        "There is no such transaction",
+        "No such transaction",
         "No producer has opened this transactional id, or none has used it for days.",
         "Open the transactional id, and begin a transaction.",
     ),
     errors.TransactionAborted: Kind(
         409,
         "The transaction was aborted",
-        "The transaction exceeded its time limit, or another incarnation or an operator aborted it. Nothing "
-        "of it is visible.",
-        "Begin another transaction, and repeat its work.",
+        "The transaction exceeded its time limit, or another producer with its id or an operator aborted it. "
+        "None of its records is visible.",
+        "Begin another transaction, and repeat the work.",
     ),
     errors.TransactionEnding: Kind(
         409,
-        "The transaction before is not complete",
-        "The transaction before is decided, and not all of its partitions show it yet.",
+        "The previous transaction is not complete",
+        "The outcome of the previous transaction is decided, but not all of its partitions have it yet.",
         "Retry the request.",
     ),
     errors.OffsetsPending: Kind(
         409,
         "A transaction may still commit offsets of these partitions",
-        "An open transaction has added offsets of partitions that the request reads or commits. Which "
-        "offsets are committed is decided by its end.",
+        "An open transaction has added offsets of partitions that the request reads or commits. Its end "
+        "decides which offsets are committed.",
         "Retry the request. `GET /v1/groups/{group}/offsets` names the transaction, and `POST "
         "/v1/transactions/{transaction}:abort` ends it.",
     ),
@@ -202,46 +202,47 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "The idempotency key belongs to another request",
         "A request with this `Idempotency-Key` and another body, path or media type was carried out or is "
         "running.",
-        "Send each request with a key of its own, and repeat a request exactly as it was.",
+        "Send each request with its own key, and repeat requests unchanged.",
     ),
     errors.QueueNotFound: Kind(
         404,
-        "There is no such queue",
+        "No such queue",
         "The group does not work off this topic as a queue: nothing was received yet, or the queue was "
         "deleted.",
-        "Receive jobs, which makes the queue, or correct the names.",
+        "Receive jobs, which creates the queue, or correct the names.",
     ),
     errors.LeaseLost: Kind(
         409,
-        "The lease of a job is over",
-        "The lease has ended, and another worker has the job, or had it; or the job was given back, or is "
-        "dead.",
-        "Nothing was changed. Undo the effect of the job, or make it harmless to do twice; ask for longer "
+        "The lease of a job has ended",
+        "The lease has ended, and another worker has or had the job; or the job was returned or is a dead "
+        "letter.",
+        "Nothing was changed. Undo the effect of the job, or make the job safe to repeat; request longer "
         "leases, or extend them in time.",
     ),
     errors.DelayedNotFound: Kind(
         404,
-        "There is no such delayed message",
-        "It was cancelled, was delivered more than 10 minutes ago, or was never accepted.",
-        "Use a `delayed_id` from the response to a produce; `GET /v1/delayed` lists what is pending.",
+        "No such delayed message",
+        "The message was cancelled, was delivered more than 10 minutes ago, or was never accepted.",
+        "Use a `delayed_id` from the response to a produce; `GET /v1/delayed` lists pending messages.",
     ),
     errors.DelayedAlreadyDelivered: Kind(
         409,
         "The delayed message is delivered",
-        "It is in its target topic, or on its way: it can neither be cancelled nor get another time.",
+        "The message is in its target topic or is being delivered: it can be neither cancelled nor "
+        "rescheduled.",
         "Nothing was changed. Undo its effect by another message.",
     ),
     errors.ScheduleNotFound: Kind(
         404,
-        "There is no such schedule",
-        "It was deleted, or never created.",
+        "No such schedule",
+        "The schedule was deleted, or never created.",
         "Use a `schedule_id` that `GET /v1/schedules` lists.",
     ),
     errors.IdempotencyInProgress: Kind(
         409,
         "The first request with this key is running",
-        "The first request with this `Idempotency-Key` has no answer yet. If its broker has stopped, it is "
-        "aborted when its `timeout` is over, and the next repetition is carried out.",
+        "The first request with this `Idempotency-Key` has no response yet. If its broker has stopped, it is "
+        "aborted at the end of its `timeout`, and the next repetition is carried out.",
         "Repeat the request after `retry_after_ms`.",
     ),
     errors.NotLeader: Kind(
@@ -254,9 +255,8 @@ TABLE: dict[type[RaftlogError], Kind] = {
         421,
         "The replica of this broker cannot serve the read",
         "The request has `read_from=closest` and `route=none`, and the replica of this broker is not in "
-        "sync: "
-        "what it knows is older than `max_staleness`, it does not know `min_offset` or the offset yet, or it "
-        "has not the records.",
+        "sync: its data is older than `max_staleness`, it does not have `min_offset` or the requested offset "
+        "yet, or it does not have the records.",
         "Send the request to the leader, in `leader` and `leader_http`, or omit `route`.",
     ),
     errors.NoLeader: Kind(
@@ -276,8 +276,8 @@ TABLE: dict[type[RaftlogError], Kind] = {
         503,
         "Too much in flight",
         "The broker has too many bytes in flight, too many connections, too many calls open with the other "
-        "brokers, no file descriptor for a read, or no room for more state; or a delay cannot be counted, as "
-        "the brokers agree on no time yet.",
+        "brokers, no file descriptor for a read, or no room for more state; or a delay cannot be measured, "
+        "because the brokers have not agreed on the time yet.",
         "Retry after `retry_after_ms`.",
     ),
     errors.QuotaExceeded: Kind(
@@ -297,20 +297,20 @@ TABLE: dict[type[RaftlogError], Kind] = {
         507,
         "The disk is full",
         "The disk of the leader is full, or it has no file descriptor left. Reads continue.",
-        "Retry: a broker with room leads within seconds; else writes resume once there is space.",
+        "Retry: a broker with room becomes leader within seconds; else writes resume once there is space.",
     ),
     errors.CommitUnknown: Kind(
         504,
-        "It is not known whether this happened",
+        "The outcome of the request is unknown",
         "The time ran out, or leadership was lost, during replication: the records may have been stored "
         "or may still be. `committed` is true if they are committed, and false if none of them is visible.",
-        "Retry with the producer headers or an `Idempotency-Key`, so that it is stored once; or read whether "
-        "it is stored.",
+        "Retry with the producer headers or an `Idempotency-Key`, so that the request is stored once; or "
+        "read whether it is stored.",
     ),
     errors.OutcomeForgotten: Kind(
         410,
         "The outcome of the transaction is forgotten",
-        "Other transactions of this producer have ended since: whether this one was committed is forgotten.",
+        "Later transactions of this producer have ended, and the outcome of this one is no longer kept.",
         "Read what the transaction wrote with `isolation=committed`.",
     ),
     errors.LeadershipNotMoved: Kind(
@@ -329,8 +329,8 @@ TABLE: dict[type[RaftlogError], Kind] = {
     errors.MalformedRequest: Kind(
         400,
         "The request is not HTTP",
-        "The request is not HTTP/1.1, or its body is not framed as its headers say: the connection is "
-        "closed. `detail` and the broker's log do not quote such a request.",
+        "The request is not HTTP/1.1, or the framing of its body does not match its headers: the connection "
+        "is closed. `detail` and the broker's log do not quote such a request.",
         "Send HTTP/1.1; check proxies between client and broker.",
     ),
     errors.UriTooLong: Kind(
@@ -353,19 +353,19 @@ TABLE: dict[type[RaftlogError], Kind] = {
     ),
     errors.OriginNotAllowed: Kind(
         403,
-        "This web page may not write here",
+        "This web page may not write to this broker",
         "A web page of another origin tried to write.",
         "Add the origin to the broker's setting `cors.allowed_origins`.",
     ),
     errors.PathNotFound: Kind(
         404,
         "No such path",
-        "There is no resource at this path. A trailing slash makes another path.",
+        "There is no resource at this path. A path with a trailing slash is another path.",
         "`/docs` lists all paths.",
     ),
     errors.MethodNotAllowed: Kind(
         405,
-        "This path has other methods",
+        "This path does not support the method",
         "The path does not support this method.",
         "Use a method in `allowed`, or in the header `Allow`.",
     ),
@@ -390,27 +390,29 @@ TABLE: dict[type[RaftlogError], Kind] = {
     errors.RecordNotFound: Kind(
         404,
         "No such record",
-        "The offset is in range, but has a control record, not a user record.",
+        "The offset is in range, but its record is a control record.",
         "Fetch from this offset on: the response begins with the next record.",
     ),
     errors.InternalError: Kind(
         500,
         "Internal error",
-        "An error in the broker; its log has it under `request_id`.",
-        "Report it with these lines of the log.",
+        "An error in the broker; the broker's log describes it under `request_id`.",
+        "Report the error with these lines of the log.",
     ),
 }
 
 GONE = 410
 RETRY_AFTER_MS_DEFAULT = 300
 _WITH_RETRY_AFTER = frozenset({429, 503, 507})
-_LAST = frozenset({400, 408, 413, 414, 431})  # later bytes cannot be read, or are not worth reading
+_LAST = frozenset(
+    {400, 408, 413, 414, 431}
+)  # statuses after which later bytes cannot be read, or are not worth reading
 
 
 def status_and_title(error: RaftlogError) -> tuple[int, str]:
-    """From the table, by the nearest class; an offset below the log start is 410."""
+    """Return status and title of an error by its nearest class; an offset below the log start is 410."""
     if isinstance(error, errors.OffsetOutOfRange) and _is_below_start(error):
-        return GONE, "These records are gone"
+        return GONE, "These records are deleted"
     for cls in type(error).__mro__:
         if cls in TABLE:
             return TABLE[cls][:2]
@@ -418,7 +420,7 @@ def status_and_title(error: RaftlogError) -> tuple[int, str]:
 
 
 def problem(error: RaftlogError, *, instance: str, request_id: str) -> ProblemBody:
-    """The body of a problem."""
+    """Return the body of a problem document."""
     status, title = status_and_title(error)
     body = problem_body(error, status=status, title=title, instance=instance, request_id=request_id)
     if error.retryable and status in _WITH_RETRY_AFTER:
@@ -427,7 +429,7 @@ def problem(error: RaftlogError, *, instance: str, request_id: str) -> ProblemBo
 
 
 def problem_response(error: RaftlogError, *, instance: str, request_id: str) -> web.Response:
-    """The response for an error."""
+    """Return the response for an error."""
     body = problem(error, instance=instance, request_id=request_id)
     status = int(str(body["status"]))
     response = web.Response(

@@ -1,7 +1,7 @@
-"""The header ``Idempotency-Key``: a request that is carried out once, however often it is sent.
+"""Reads the header ``Idempotency-Key``: such a request is carried out once, however often it is sent.
 
-Decides: which keys are valid, what a key is unique in, and which requests are equal. Leaves to others: what
-was carried out before (``transactions.keyed_requests``).
+Decides: which keys are valid, the scope of a key, and which requests are equal. Leaves to others: which
+requests were carried out before (``transactions.keyed_requests``).
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ _OF_RAW_BODY: Final = (headers.KEY.lower(), headers.TAGS.lower(), headers.HEADER
 
 
 def key_of(request: Request) -> str | None:
-    """The key of a request, if it has one. Raises ``InvalidRequest``."""
+    """Return the key of a request; None without one. Raises ``InvalidRequest``."""
     if headers.IDEMPOTENCY_KEY not in request.headers:
         return None
     for name in _OTHERS:
         if name in request.headers:
-            raise _refused(f"is not sent with {name}, which has another way to store once; send one of them")
+            raise _refused(
+                f"cannot be combined with {name}, another way to store once; send only one of the two headers"
+            )
     (key, *more) = request.headers.getall(headers.IDEMPOTENCY_KEY)
     if more or not _KEY.fullmatch(key):
-        raise _refused(f"is {key[:64]!r}; send one of 1 to {KEY_CHARACTERS_MAX} visible ASCII characters")
+        raise _refused(f"is {key[:64]!r}; send a key of 1 to {KEY_CHARACTERS_MAX} visible ASCII characters")
     return key
 
 
@@ -51,10 +53,10 @@ def refuse_key(request: Request, why: str) -> None:
 
 
 def claim_of(request: Request, key: str, scope: str, body: bytes | bytearray, rng: Random) -> Claim:
-    """The claim of a request with a key, which is unique in its ``scope``.
+    """Create the claim of a request with a key, which is unique in its ``scope``.
 
-    Equal requests have the same path, media type, headers of a raw body, and body. The query tells only how
-    long to wait, and by which way.
+    Requests are equal if path, media type, headers of a raw body, and body are equal. The query does not
+    count: it only has timeouts and the choice of the route.
     """
     named = ((name.lower(), value) for name, value in request.headers.items())
     of_body = sorted(f"{name}: {value}" for name, value in named if name.startswith(_OF_RAW_BODY))

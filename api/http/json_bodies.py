@@ -1,4 +1,4 @@
-"""Decodes JSON as structs, whose errors become JSON pointers. Used by the command line, too."""
+"""Decodes JSON as structs; errors become JSON pointers. The command line uses this module, too."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from raftlog.wire.limits import VALUES_MAX
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
 
-WHOLE_BYTES_MAX: Final = 256 << 10  # that are decoded in one call on the event loop: few milliseconds
-TEXT_BYTES: Final = 1 << 20  # that are checked at a time
-SEARCHED_BYTES: Final = 64 << 10  # by one call that keeps all other threads waiting
-PAIR_BYTES: Final = 12  # of both halves of a surrogate pair
-REASON_CHARACTERS: Final = 1_000  # of each end of a decoder's message, which may quote a whole body
+WHOLE_BYTES_MAX: Final = 256 << 10  # decoded in one call on the event loop: few milliseconds
+TEXT_BYTES: Final = 1 << 20  # checked at a time
+SEARCHED_BYTES: Final = 64 << 10  # searched by one call, during which all other threads wait
+PAIR_BYTES: Final = 12  # of both halves of an escaped surrogate pair
+REASON_CHARACTERS: Final = 1_000  # kept of each end of a decoder's message, which may quote a whole body
 _UTF8: Final = getincrementaldecoder("utf-8")
 
 _PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?$", re.DOTALL)
@@ -33,9 +33,9 @@ _STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.([^.\[]+)")
 def decode_json(
     body: Buffer, kind: type[T], error: type[InvalidRequest] = InvalidRequest, prefix: str = ""
 ) -> T:
-    """JSON as a struct, also after a byte order mark.
+    """Decode JSON as a struct, also after a byte order mark.
 
-    Raises ``error`` with a JSON pointer, and ``Overloaded`` where memory is lacking.
+    Raises ``error`` with a JSON pointer, and ``Overloaded`` for lack of memory.
     """
     try:
         _check_text(body)
@@ -61,7 +61,7 @@ def decode_json(
 
 
 def _reason(wrong: Exception, body: Buffer) -> str:
-    """Why a body is no JSON: the decoder calls blank bodies and halves of surrogate pairs truncated."""
+    """Return why a body is not JSON: the decoder calls blank bodies and half surrogate pairs truncated."""
     if isinstance(wrong, RecursionError):
         return "nested too deeply"
     if isinstance(wrong, UnicodeError):
@@ -70,7 +70,7 @@ def _reason(wrong: Exception, body: Buffer) -> str:
     if all(bytes(body[at : at + SEARCHED_BYTES]).isspace() for at in starts):
         return "it is empty"
     for at in starts:
-        before = 1 if at else 0  # a backslash there would begin another escape
+        before = 1 if at else 0  # a backslash before the piece would begin another escape
         piece = bytes(body[at - before : at + SEARCHED_BYTES + PAIR_BYTES])
         half = _HALF_PAIR.search(piece, before) if b"\\u" in piece else None
         if half is not None and half.start() < before + SEARCHED_BYTES:
@@ -81,7 +81,7 @@ def _reason(wrong: Exception, body: Buffer) -> str:
 def _check_text(body: Buffer) -> None:
     """Raise ``UnicodeDecodeError`` for bytes that are not UTF-8: the JSON decoder does not check raw values.
 
-    In pieces: the text of a body takes up to four times the memory of its bytes.
+    The check works in pieces: the text of a body takes up to four times the memory of its bytes.
     """
     if not isinstance(body, memoryview) and body.isascii():
         return
@@ -92,20 +92,20 @@ def _check_text(body: Buffer) -> None:
 
 
 def check_values(body: bytes | bytearray, count_max: int = VALUES_MAX) -> None:
-    """Raise ``RecordTooLarge`` for JSON with too many values, before memory and time are used for them.
+    """Raise ``RecordTooLarge`` for JSON with too many values, before they use memory and time.
 
-    All values but the first of a list or an object follow a comma. Commas in texts count, too: to tell them
-    apart would take as long as decoding.
+    All values but the first of a list or an object follow a comma. Commas in texts also count: distinguishing
+    them would take as long as decoding.
     """
     if (count := body.count(b",")) > count_max:
         raise RecordTooLarge(
-            f"the body has {count} commas, {count_max} are allowed; send several smaller requests",
+            f"the body has {count} commas, but {count_max} are allowed; send several smaller requests",
             limit_values=count_max,
         )
 
 
 def time_ms(text: str, name: str) -> int:
-    """RFC 3339 with a zone, or milliseconds since 1970."""
+    """Parse a time: RFC 3339 with a zone, or milliseconds since 1970. Raises ``InvalidRequest``."""
     if text.isascii() and text.isdigit() and len(text) <= 15:
         return int(text)
     # In a query a plus sign means a blank unless it is percent-encoded, which is often forgotten.
@@ -124,7 +124,7 @@ def time_ms(text: str, name: str) -> int:
 
 
 def _pointed(message: str) -> tuple[str, str]:
-    """A decoder's message as JSON pointer and reason."""
+    """Split a decoder's message into JSON pointer and reason."""
     if len(message) > 2 * REASON_CHARACTERS:
         message = f"{message[:REASON_CHARACTERS]}...{message[-REASON_CHARACTERS:]}"
     found = _PLACE.match(message)

@@ -1,4 +1,4 @@
-"""Pages of lists: ``limit`` and ``page_token`` in, a slice and the token of the next page out."""
+"""Pages lists: turns ``limit`` and ``page_token`` into a slice and the token of the next page."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Item = TypeVar("Item")
 
 
 def asked_page(query: Mapping[str, str], keys: re.Pattern[str]) -> tuple[str, int]:
-    """Behind which key a page begins, and how many items to look for: one more than it may have.
+    """Return the key after which a page begins, and the number of items to look for: one more than the limit.
 
-    For lists of which only the page is fetched. Raises ``InvalidRequest`` as ``page`` does.
+    For lists of which only the page is fetched. Raises ``InvalidRequest`` like ``page``.
     """
     return _after(query, keys) or "", LIMIT.of(query, "limit") + 1
 
@@ -28,7 +28,8 @@ def asked_page(query: Mapping[str, str], keys: re.Pattern[str]) -> tuple[str, in
 def page(
     items: Sequence[tuple[str, Item]], query: Mapping[str, str], keys: re.Pattern[str]
 ) -> tuple[list[Item], str | None]:
-    """A page of items that come with their ``keys``, such as ``NAMES``, in the order of the keys.
+    """Return a page of items with their keys, such as ``NAMES``, in the order of the keys, and the next
+    token.
 
     The token is the last key of the page, so that paging is correct despite additions and deletions. Raises
     ``InvalidRequest`` for a token that is not a key.
@@ -51,5 +52,5 @@ def _after(query: Mapping[str, str], keys: re.Pattern[str]) -> str | None:
 
 
 def number_key(number: int) -> str:
-    """A key of ``NUMBERS`` that sorts like its number."""
+    """Return a key of ``NUMBERS`` that sorts like its number."""
     return f"{number:010d}"

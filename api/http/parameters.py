@@ -1,6 +1,6 @@
-"""Parsers for the parameters of URLs and headers: one for each kind of value.
+"""Parses the parameters of URLs and headers: one parser for each kind of value.
 
-Every error names the parameter, the value and the valid values. Unknown and repeated parameters are refused,
+Each error names the parameter, the value and the valid values. Unknown and repeated parameters are refused,
 so that misspelt options are not ignored.
 """
 
@@ -45,11 +45,11 @@ class WholeNumber:
         return bounds if self.default is None else {**bounds, "default": self.default}
 
     def read(self, text: str, name: str) -> int:
-        """The number in a text. Raises ``InvalidRequest`` for all others."""
+        """Parse the number in a text. Raises ``InvalidRequest`` for other texts."""
         return number_between(text, name, low=self.low, high=self.high)
 
     def of(self, query: Mapping[str, str], name: str) -> int:
-        """The number in a query, which may omit a parameter with a default."""
+        """Return the number in a query, which may omit a parameter with a default."""
         if self.default is not None and name not in query:
             return self.default
         return self.read(query[name], name)
@@ -64,9 +64,9 @@ PRODUCER_SEQUENCE = WholeNumber(0, SEQUENCE_MAX)
 def query_of(
     request: Request, known: frozenset[str], lists: frozenset[str] = frozenset()
 ) -> Mapping[str, str]:
-    """The query parameters of a request. Raises ``InvalidRequest`` for unknown ones and duplicates.
+    """Return the query parameters of a request. Raises ``InvalidRequest`` for unknown and repeated names.
 
-    Those in ``lists`` may be repeated; this has one of their values.
+    Names in ``lists`` may be repeated; the result then has one of their values.
     """
     if not request.query_string:
         return _NOTHING
@@ -80,20 +80,24 @@ def query_of(
             )
     if not query.keys() <= known:
         name = min(query.keys() - known)[:64]
-        choices = f"this path has {', '.join(sorted(known))}" if known else "this path has none"
+        choices = (
+            f"the parameters of this path are {', '.join(sorted(known))}"
+            if known
+            else "this path has no query parameters"
+        )
         raise InvalidRequest(f"there is no query parameter {name!r}; {choices}", field=name)
     return query
 
 
 def number_between(text: str, name: str, *, low: int, high: int) -> int:
-    """An integer between two bounds, both included."""
+    """Parse an integer between two bounds, both included."""
     if text.isascii() and text.isdigit() and len(text) <= 19 and low <= int(text) <= high:
         return int(text)
     raise InvalidRequest(f"{name} is {text[:64]!r}; send a number from {low} to {high}", field=name)
 
 
 def duration_ms(query: Mapping[str, str], name: str, default_ms: int) -> int:
-    """A time such as ``250``, ``250ms``, ``30s`` or ``1m``."""
+    """Parse a duration such as ``250``, ``250ms``, ``30s`` or ``1m``, in milliseconds."""
     text = query.get(name)
     if text is None:
         return default_ms
@@ -106,13 +110,13 @@ def duration_ms(query: Mapping[str, str], name: str, default_ms: int) -> int:
 
 
 def duration_text(milliseconds: int) -> str:
-    """The shortest such text: ``55s``, or ``1500ms`` if not whole seconds."""
+    """Return the shortest text of a duration: ``55s``, or ``1500ms`` if not whole seconds."""
     seconds, rest = divmod(milliseconds, 1_000)
     return f"{milliseconds}ms" if rest else f"{seconds}s"
 
 
 def one_of(query: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """A query parameter that is a word of ``choices``; the first word is the default."""
+    """Parse a query parameter that is a word of ``choices``; the first word is the default."""
     text = query.get(name, choices[0])
     if text not in choices:
         raise InvalidRequest(f"{name} is {text[:64]!r}; send {' or '.join(choices)}", field=name)
@@ -120,14 +124,14 @@ def one_of(query: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str
 
 
 def committed_only(query: Mapping[str, str]) -> bool:
-    """``isolation=committed | uncommitted``."""
+    """Parse ``isolation=committed | uncommitted``."""
     return one_of(query, "isolation", ISOLATION) == "committed"
 
 
 def selection(query: Mapping[str, str]) -> TagSelection | None:
-    """``tags=paid,refunded``, ``tags_all`` and ``tags_none``; None without these parameters."""
+    """Parse ``tags=paid,refunded``, ``tags_all`` and ``tags_none``; None without these parameters."""
     if query.keys().isdisjoint(FIELDS):
-        return None  # nearly always
+        return None  # the usual case
     texts = [query.get(name) for name in FIELDS]
     lists = [None if text is None else text.split(SEPARATOR) if text else [] for text in texts]
     try:
@@ -137,13 +141,13 @@ def selection(query: Mapping[str, str]) -> TagSelection | None:
 
 
 def acks(query: Mapping[str, str]) -> Acks:
-    """``acks=0 | 1 | quorum | every | K``."""
+    """Parse ``acks=0 | 1 | quorum | every | K``."""
     text = query.get("acks")
     return QUORUM if text is None else Acks.parse(text[:64])
 
 
 def position(text: str, name: str) -> Position:
-    """A position in a partition: a number, ``earliest``, ``latest``, ``timestamp:…`` or ``-N``."""
+    """Parse a position in a partition: a number, ``earliest``, ``latest``, ``timestamp:…`` or ``-N``."""
     if text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= OFFSET_MAX:
         return Offset(int(text))
     if text in _NAMED:
@@ -161,17 +165,17 @@ def position(text: str, name: str) -> Position:
 
 
 def position_or_time(text: str, name: str) -> Position:
-    """A position in a partition, or a bare RFC 3339 time."""
+    """Parse a position in a partition, or a bare RFC 3339 time."""
     return AtTime(time_ms(text, name)) if "T" in text[4:] and ":" not in text[:10] else position(text, name)
 
 
 def etag(version: int) -> str:
-    """The ETag of a resource last changed at a metadata version."""
+    """Return the ETag of a resource that was last changed at this metadata version."""
     return f'"{version}"'
 
 
 def if_match(request: Request) -> int | None:
-    """The version that a resource must still have; ``None`` for any."""
+    """Return the version that a resource must still have; ``None`` for any."""
     text = request.headers.get("If-Match")
     if text is None or text.strip() == "*":
         return None
@@ -185,12 +189,12 @@ def if_match(request: Request) -> int | None:
 
 
 def media_type_of(request: Request) -> str:
-    """The media type of a body, in lower case and without parameters; empty if missing."""
+    """Return the media type of a body, in lower case and without parameters; empty if missing."""
     return request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
 def accepted(headers: Mapping[str, str], offered: tuple[str, ...]) -> str | None:
-    """The offered media type that the client prefers, or ``None``; the first one without a preference."""
+    """Return the offered media type that the client prefers, or ``None``; the first without a preference."""
     text = headers.get("Accept")
     if text is None or text in offered or text == "*/*":
         return text if text in offered else offered[0]
@@ -207,6 +211,6 @@ def accepted(headers: Mapping[str, str], offered: tuple[str, ...]) -> str | None
 
 
 def _weight(wishes: Mapping[str, float], media_type: str) -> float:
-    """The most specific range counts: ``text/html`` before ``text/*`` before ``*/*``."""
+    """Return the weight of a media type: of ``text/html`` before ``text/*`` before ``*/*``."""
     family = media_type.partition("/")[0] + "/*"
     return wishes.get(media_type, wishes.get(family, wishes.get("*/*", 0.0)))

@@ -1,6 +1,6 @@
 """Finds the route of a request by its path and method, and the parameters in the path.
 
-This is the only router, for the fast path and for requests that aiohttp parses.
+This router serves the fast path and the requests that aiohttp parses.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ _Found = tuple[Methods, Mapping[str, str]]
 
 
 class PathTable:
-    """Paths such as ``/v1/topics/{topic}``. A parameter is a segment, or its beginning: ``{id}:action``.
+    """Paths such as ``/v1/topics/{topic}``. A parameter is a segment, or the beginning of one:
+    ``{id}:action``.
 
-    Of several matching paths the most specific one is used: an action before a whole segment.
+    If several paths match, the most specific path is used: an action before a whole segment.
     """
 
     def __init__(self, routes: Iterable[Route]) -> None:
@@ -35,7 +36,7 @@ class PathTable:
         self._found: dict[str, _Found] = {}
 
     def find(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
-        """The route of a path as sent, and its unescaped parameters. HEAD has the route of GET.
+        """Return the route of a path as sent, and its unescaped parameters. HEAD has the route of GET.
 
         Raises ``PathNotFound``, or ``MethodNotAllowed`` with the methods of the path.
         """
@@ -43,11 +44,16 @@ class PathTable:
         route = methods.get("GET" if method == "HEAD" else method)
         if route is None:
             allowed = sorted([*methods, *(["HEAD"] if "GET" in methods else [])])
-            raise MethodNotAllowed(f"{unquote(path)[:200]} has {', '.join(allowed)}", allowed=allowed)
+            raise MethodNotAllowed(
+                f"{unquote(path)[:200]} supports {', '.join(allowed)} only", allowed=allowed
+            )
         return route, parameters
 
     def at(self, path: str) -> _Found:
-        """The routes of a path as sent, by method, and its unescaped parameters. Raises ``PathNotFound``."""
+        """Return the routes of a path as sent, by method, and its unescaped parameters.
+
+        Raises ``PathNotFound``.
+        """
         return self._found.get(path) or self._search(path)
 
     def _search(self, path: str) -> _Found:
@@ -63,7 +69,7 @@ class PathTable:
 
 
 def _vagueness(part: str) -> int:
-    """0 for a text, 1 for a parameter with a text after it, 2 for a parameter."""
+    """Return 0 for a text, 1 for a parameter with a text after it, 2 for a parameter."""
     return part.startswith("{") + part.endswith("}")
 
 

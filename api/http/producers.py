@@ -1,6 +1,6 @@
-"""The headers of a produce that name its producer, or its transaction.
+"""Reads the headers of a produce that name its producer or its transaction.
 
-Decides: which combinations of them have a meaning. Leaves to others: whether the transaction is open
+Decides: which combinations of these headers are valid. Leaves to others: whether the transaction is open
 (``transactions``), duplicates (``partitions.replica.producers``).
 """
 
@@ -28,12 +28,12 @@ class Producer(NamedTuple):
 
     @property
     def is_sequenced(self) -> bool:
-        """Whether a repetition is recognised. The records of all others need not fit in one batch."""
+        """Whether a repetition is recognised. Records without a sequence need not fit in one batch."""
         return self.sequence != NO_SEQUENCE
 
 
 def handle_of(text: str, field: str) -> Handle:
-    """The transaction that an id names. Raises ``InvalidRequest``."""
+    """Parse the id of a transaction. Raises ``InvalidRequest``."""
     found = Handle.parse(text)
     if found is None:
         raise InvalidRequest(
@@ -45,7 +45,7 @@ def handle_of(text: str, field: str) -> Handle:
 
 
 def own_id(transactional_id: str, field: str) -> str:
-    """The transactional id of a client. Raises ``InvalidRequest`` for one of a broker."""
+    """Check the transactional id of a client. Raises ``InvalidRequest`` for ids that belong to brokers."""
     if transactional_id.startswith(RESERVED):
         raise InvalidRequest(
             f"{field} begins with {RESERVED}: such transactional ids belong to brokers; choose another",
@@ -55,20 +55,20 @@ def own_id(transactional_id: str, field: str) -> str:
 
 
 def own_handle_of(text: str, field: str) -> Handle:
-    """The transaction that an id names, which a client may write to and commit."""
+    """Parse the id of a transaction that a client may write to and commit."""
     handle = handle_of(text, field)
     own_id(handle.transactional_id, field)
     return handle
 
 
 def transaction_of(request: Request) -> Handle | None:
-    """The transaction that a request belongs to."""
+    """Return the transaction that a request belongs to; None without one."""
     text = request.headers.get(headers.TRANSACTION)
     return None if text is None else own_handle_of(text, headers.TRANSACTION)
 
 
 def producer_of(request: Request) -> Producer | None:
-    """Either producer id, epoch and sequence, or a transaction and perhaps a sequence, or nothing."""
+    """Read producer id, epoch and sequence, or a transaction and perhaps a sequence; None without them."""
     handle = transaction_of(request)
     if handle is not None:
         return Producer(handle.producer_id, handle.epoch, _sequence_in(request), handle.transactional_id)
@@ -90,7 +90,8 @@ def _sequence_in(request: Request) -> int:
     for name in _NAMES[:2]:
         if name in request.headers:
             raise InvalidRequest(
-                f"{name} is not sent with {headers.TRANSACTION}: a transaction has its producer", field=name
+                f"{name} cannot be combined with {headers.TRANSACTION}: a transaction has its own producer",
+                field=name,
             )
     text = request.headers.get(headers.PRODUCER_SEQUENCE)
     return NO_SEQUENCE if text is None else PRODUCER_SEQUENCE.read(text, headers.PRODUCER_SEQUENCE)

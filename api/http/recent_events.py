@@ -1,7 +1,7 @@
-"""The most recent pages of event streams as bytes, for further readers of their records.
+"""Keeps the most recent pages of event streams as bytes, for further readers of their records.
 
 Decides: which pages are kept, and that a page which several readers want at the same time is built once.
-Leaves to others: what identifies a page, and building it (``api.resources.events``).
+Leaves to others: the key of a page, and building it (``api.resources.events``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 
 class ShownPage(NamedTuple):
-    """A page as events, and the offset after it. Its builder holds ``open_bytes`` for the next page."""
+    """A page as events, and the offset after it. Its builder keeps ``open_bytes`` for the next page."""
 
     events: bytes
     next_offset: int
@@ -21,14 +21,14 @@ class ShownPage(NamedTuple):
 
 
 class Place(Protocol):
-    """The right to build a large page, of which there are few; see ``Turn``."""
+    """The right to build a large page, which few requests have at a time; see ``Turn``."""
 
     async def begin(self) -> None:
         """Wait for the place."""
 
 
 class RecentEvents:
-    """The pages of one broker, within a bound of bytes."""
+    """The pages of one broker, within a limit of bytes."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -37,15 +37,15 @@ class RecentEvents:
         self._under_construction: dict[Hashable, asyncio.Future[ShownPage | None]] = {}
 
     def page(self, key: Hashable) -> RecentPage:
-        """One reader's way to the page with this key."""
+        """Create one reader's access to the page with this key."""
         return RecentPage(self, key)
 
     def get(self, key: Hashable) -> ShownPage | None:
-        """The page if it is kept."""
+        """Return the page; None if it is not kept."""
         return self._kept.get(key)
 
     def keep(self, key: Hashable, page: ShownPage) -> None:
-        """Keep a page in place of the oldest, unless it has no events or exceeds the bound."""
+        """Keep a page and remove the oldest; a page without events or beyond the limit is not kept."""
         size_bytes = len(page.events)
         if not 0 < size_bytes <= self._bytes_max or key in self._kept:
             return
@@ -55,11 +55,11 @@ class RecentEvents:
             self._size_bytes -= len(self._kept.pop(next(iter(self._kept))).events)
 
     def under_construction(self, key: Hashable) -> asyncio.Future[ShownPage | None] | None:
-        """The page that a reader builds now, if one does. The result is None if that fails."""
+        """Return the page that a reader is building, or None. Its result is None if building fails."""
         return self._under_construction.get(key)
 
     def begin(self, key: Hashable) -> None:
-        """A reader builds the page from now on, until ``end``."""
+        """Note that a reader builds the page, until ``end``."""
         self._under_construction[key] = asyncio.get_running_loop().create_future()
 
     def end(self, key: Hashable, page: ShownPage | None) -> None:
@@ -68,7 +68,7 @@ class RecentEvents:
 
 
 class RecentPage:
-    """One reader's way to a page: found, or built by this reader before the block ends."""
+    """One reader's access to a page: the page is found, or this reader builds it before the block ends."""
 
     __slots__ = ("_is_building", "_key", "_recent")
 
@@ -78,9 +78,9 @@ class RecentPage:
         self._is_building = False
 
     async def found(self, place: Place, *, is_short: bool) -> ShownPage | None:
-        """The page; None if this reader is to build it. It has its place then, unless building ``is_short``.
+        """Return the page; None if this reader must build it, with a place unless building ``is_short``.
 
-        So builders wait for nothing that those who wait for their pages may hold.
+        So builders wait for nothing that readers of their pages may hold.
         """
         recent, key, has_place = self._recent, self._key, False
         while True:

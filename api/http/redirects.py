@@ -1,4 +1,4 @@
-"""The effect of ``route`` on requests for a partition that another broker leads."""
+"""Redirects requests for a partition that another broker leads, as ``route`` says."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from raftlog.types import TopicPartition
 
 
 def redirect_to_leader(call: Call, target: TopicPartition) -> web.Response | None:
-    """For a request with ``route``: a redirect to the leader, ``None`` when this broker handles the request.
+    """Return a redirect to the leader for ``route=redirect``; ``None`` if this broker handles the request.
 
-    Any broker handles a request with ``read_from=closest``. Raises ``NotLeader`` for ``route=none``,
-    ``NoLeader`` when the leader is unknown.
+    Any broker handles a request with ``read_from=closest``. Raises ``NotLeader`` for ``route=none``, and
+    ``NoLeader`` if the leader is unknown.
     """
     route = one_of(call.query, "route", ("forward", "redirect", "none"))
     if call.query.get("read_from") == "closest":
@@ -33,7 +33,7 @@ def redirect_to_leader(call: Call, target: TopicPartition) -> web.Response | Non
         raise NoLeader(f"{target} is electing a leader", topic=target.topic, partition=target.partition)
     if route == "none":
         raise NotLeader(
-            f"broker {leader} at {address} leads {target}, not this one (broker {services.broker_id})",
+            f"broker {leader} at {address} leads {target}, not this broker ({services.broker_id})",
             leader=leader,
             leader_http=address,
             topic=target.topic,

@@ -1,4 +1,4 @@
-"""The interface of a request for handlers, independent of its parser: aiohttp or ``fast_path``."""
+"""Defines the interface of a request for handlers, independent of its parser: aiohttp or ``fast_path``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from multidict import MultiMapping
 from raftlog.hosting.budget import share_owner
 
 Found = dict[Callable[..., object], Any]
-"""What functions have read from the head of a request, by function. Equal heads may share it."""
+"""Values that functions have read from the head of a request, by function. Equal heads may share them."""
 
 
 class Body(Protocol):
-    """The bytes of a body as they come."""
+    """The bytes of a body, as they arrive."""
 
     def is_eof(self) -> bool:
         """True once all bytes have been read and no more will arrive."""
@@ -24,22 +24,22 @@ class Body(Protocol):
         """The error that ended the body early, if any."""
 
     def read_nowait(self, n: int = -1, /) -> bytes:
-        """The available bytes."""
+        """Return the available bytes."""
 
     async def readany(self) -> bytes:
-        """The available bytes, or the next ones; empty at the end."""
+        """Return the available bytes, or wait for the next bytes; empty at the end."""
 
 
 class Request(Protocol):
-    """One request."""
+    """A request, as handlers see it."""
 
     @property
     def method(self) -> str:
-        """In capitals."""
+        """The method, in capitals."""
 
     @property
     def path(self) -> str:
-        """Decoded, without the query."""
+        """The path, decoded, without the query."""
 
     @property
     def path_qs(self) -> str:
@@ -47,7 +47,7 @@ class Request(Protocol):
 
     @property
     def query_string(self) -> str:
-        """Empty without a query."""
+        """The text of the query; empty without one."""
 
     @property
     def query(self) -> MultiMapping[str]:
@@ -55,11 +55,11 @@ class Request(Protocol):
 
     @property
     def headers(self) -> MultiMapping[str]:
-        """Case-insensitive."""
+        """The headers; names are case-insensitive."""
 
     @property
     def remote(self) -> str | None:
-        """The client's address."""
+        """The address of the client."""
 
     @property
     def content_length(self) -> int | None:
@@ -87,5 +87,5 @@ class RememberedRequest(Request, Protocol):
 
 
 def client_of(request: Request) -> str:
-    """The client, as the owner of its shares."""
+    """Return the client for which shares are counted."""
     return share_owner(request.remote or "")

@@ -1,4 +1,4 @@
-"""The route table: the handler and the parameters of each operation. Routing and documentation use it.
+"""Binds operations to handlers and parameters in a route table, for routing and documentation.
 
 A ``Route`` binds an operation of the contract (``raftlog.wire.operation``) to its handler and adds its
 parameters; ``documentation`` describes the routes, so that the served document cannot disagree with the code.
@@ -49,8 +49,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a route. Path parameters are always required. ``schema`` may depend on the
-    settings. A list is sent by repeating the parameter.
+    """One parameter of a route. Path parameters are always required.
+
+    ``schema`` may depend on the settings. A list is sent by repeating the parameter.
     """
 
     name: str
@@ -60,17 +61,17 @@ class Parameter:
     is_list: bool = False
 
     def schema_for(self, limits: Limits) -> Schema:
-        """The schema for a broker with these limits."""
+        """Return the schema for a broker with these limits."""
         return self.schema(limits) if callable(self.schema) else self.schema
 
 
 CAPPED: Final = {"wait": headers.WAIT_CAPPED, "timeout": headers.TIMEOUT_CAPPED}
-"""The response header for a reduced time, by the name of its parameter."""
+"""The response header that reports a reduced time, by the name of the parameter."""
 
 
 @dataclass(slots=True)
 class Call:
-    """One request in its handler. ``target`` is set once its partition is known.
+    """One request, as its handler sees it. ``target`` is set once its partition is known.
 
     ``shared`` are the CORS headers of the response; ``capped`` has the headers of reduced times.
     """
@@ -84,39 +85,40 @@ class Call:
     request_id: str
     route: str = "(none)"
     match_info: Mapping[str, str] = field(default_factory=dict)
-    partition_number: int | None = None  # that of the path, where it has one that is a number
+    partition_number: int | None = None  # the number in the path, if it has one
     media_type: str = media_types.JSON
     query: Mapping[str, str] = field(default_factory=dict)
     target: TopicPartition | None = None
     shared: Mapping[str, str] = field(default_factory=dict)
     capped: dict[str, str] | None = None
     found: Found = field(default_factory=dict)
-    is_plain: bool = False  # read by the fast path
+    is_plain: bool = False  # true if the fast path read it
 
     def from_head(self, read: Callable[[Call], T]) -> T:
-        """The result of ``read``, which depends on nothing but the head, and is kept for equal heads."""
+        """Return the result of ``read``, which depends on the head only, and is kept for equal heads."""
         known: T | None = self.found.get(read)
         if known is None:
             known = self.found[read] = read(self)
         return known
 
     async def metadata(self) -> MetadataImage:
-        """The metadata of this broker. Raises ``NoLeader`` while it has none and gets none.
+        """Return the metadata of this broker. Raises ``NoLeader`` if it has none and gets none.
 
-        Otherwise a broker that has lost its files would deny all topics and brokers, and a broker of a new
-        cluster, whose first controller has not stored the cluster's id yet, would give tokens of no cluster.
+        Otherwise a broker that has lost its files would report all topics and brokers as missing, and a
+        broker of a new cluster, whose first controller has not stored the cluster's id yet, would issue
+        tokens without a cluster.
         """
         controller = self.services.controller
         if controller.image.cluster_id:
             return controller.image
         image = await controller.current_image(CONFIRM_MS)
         if not image.cluster_id:
-            raise NoLeader("the cluster has no id yet: its first controller is beginning; retry")
+            raise NoLeader("the cluster has no id yet: its first controller is starting; retry")
         return image
 
     @property
     def is_path_known(self) -> bool:
-        """Whether the metadata of this broker have the topic and the partition of the path, if any."""
+        """Whether this broker's metadata has the topic and partition of the path, if the path has any."""
         topic = self.match_info.get("topic")
         return topic is None or self.services.topics.has(topic, self.partition_number or 0)
 
@@ -126,7 +128,7 @@ class Call:
             await self.services.topics.hear_of([(topic, self.partition_number or 0)])
 
     def topic(self) -> TopicInfo:
-        """The topic of the path, which exists."""
+        """Return the topic of the path. Raises ``TopicNotFound``."""
         name = self.match_info["topic"]
         found = self.services.controller.image.topics.get(name)
         if found is None:
@@ -136,7 +138,10 @@ class Call:
         return found
 
     def partition(self) -> tuple[TopicInfo, TopicPartition]:
-        """The topic and the partition of the path."""
+        """Return the topic and the partition of the path.
+
+        Raises ``TopicNotFound`` and ``PartitionNotFound``.
+        """
         topic = self.topic()
         count, number = len(topic.partitions), self.partition_number
         if number is None or number >= count:
@@ -150,11 +155,13 @@ class Call:
         return topic, target
 
     def wait_ms(self) -> int:
-        """The time for which the request may wait."""
+        """Return the time for which the request may wait, in milliseconds."""
         return self.capped_ms("wait", self.services.limits.wait_ms_max, 0)
 
     def capped_ms(self, name: str, high_ms: int, default_ms: int) -> int:
-        """A time of the query. One beyond ``high_ms`` is reduced, and the response says so."""
+        """Return a time of the query. A time above ``high_ms`` is reduced, which a response header
+        reports.
+        """
         wanted_ms = parameters.duration_ms(self.query, name, default_ms)
         if wanted_ms <= high_ms:
             return wanted_ms
@@ -162,7 +169,7 @@ class Call:
         return high_ms
 
     def stamp(self, response: web.StreamResponse) -> None:
-        """The headers of every response."""
+        """Add the headers that every response has."""
         added = response.headers
         added[headers.REQUEST_ID] = self.request_id
         added[headers.METADATA_VERSION] = str(self.services.controller.image.version)
@@ -185,9 +192,9 @@ Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True)
 class Route:
-    """An operation and its handler. Unless ``negotiated``, the response is the same for any ``Accept``.
+    """An operation and its handler. Unless ``negotiated``, the response does not depend on ``Accept``.
 
-    ``is_streamed`` if a successful response is sent while it is made.
+    ``is_streamed`` if a successful response is sent while it is generated.
     """
 
     operation: Operation[Any]
@@ -208,7 +215,7 @@ class Route:
 
     @property
     def errors(self) -> tuple[type[RaftlogError], ...]:
-        """All errors: of the operation, and those that follow from how requests are read."""
+        """All errors: of the operation, and of reading requests."""
         of_body = (RequestTimeout, Overloaded, QuotaExceeded) if self.operation.bodies else ()
         of_head = (MalformedRequest, UriTooLong, HeadersTooLarge)
         of_write = () if self.method == "GET" else (OriginNotAllowed,)
@@ -218,12 +225,12 @@ class Route:
 
     @cached_property
     def query_names(self) -> frozenset[str]:
-        """The query parameters of this route."""
+        """Names of the query parameters of this route."""
         return frozenset(parameter.name for parameter in self.parameters if parameter.place == "query")
 
     @cached_property
     def list_names(self) -> frozenset[str]:
-        """The query parameters that may be repeated."""
+        """Names of the query parameters that may be repeated."""
         return frozenset(parameter.name for parameter in self.parameters if parameter.is_list)
 
     @cached_property
@@ -234,7 +241,7 @@ class Route:
 
 
 def duration(name: str, description: str, default_of: Callable[[Limits], int]) -> Parameter:
-    """The parameter of a ``Call.capped_ms``; its default is in milliseconds."""
+    """Create the parameter of a ``Call.capped_ms``; its default is in milliseconds."""
 
     def schema(limits: Limits) -> Schema:
         default = parameters.duration_text(default_of(limits))
@@ -242,13 +249,13 @@ def duration(name: str, description: str, default_of: Callable[[Limits], int]) -
 
     return Parameter(
         name,
-        f"{description}; a longer one than the broker allows is reduced: `{CAPPED[name]}`",
+        f"{description}; a longer time than the broker allows is reduced: `{CAPPED[name]}`",
         schema,
     )
 
 
 def partition_number(match_info: Mapping[str, str]) -> int | None:
-    """The partition of a path; None where it has none, or no number."""
+    """Return the partition of a path; None if the path has no partition, or its text is not a number."""
     text = match_info.get("partition", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
@@ -256,7 +263,7 @@ def partition_number(match_info: Mapping[str, str]) -> int | None:
 def json_response(
     body: msgspec.Struct, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> web.Response:
-    """An answer with a JSON body."""
+    """Return a response with a JSON body."""
     return web.Response(
         status=status,
         body=msgspec.json.encode(body),
@@ -271,8 +278,8 @@ PAGE_TOKEN = Parameter("page_token", "`next_page_token` of the previous page")
 IF_MATCH = Parameter("If-Match", "the `ETag` that the resource must still have, or `*`", place="header")
 ISOLATION = Parameter(
     "isolation",
-    "`committed` shows the records of a transaction once it is committed, `uncommitted` those of open and "
-    "aborted transactions, too",
+    "`committed` shows the records of a transaction once it is committed; `uncommitted` also shows the "
+    "records of open and aborted transactions",
     {"type": "string", "enum": list(parameters.ISOLATION), "default": parameters.ISOLATION[0]},
 )
 ROUTE = Parameter(

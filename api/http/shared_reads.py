@@ -1,7 +1,7 @@
 """What event streams share: recent pages, and one read for all readers with an equal request.
 
-Decides: which readers share a read, namely those that ask for the same while it is under way. Leaves to
-others: reading, and what is written (``api.resources.events``). All readers get the same result or error.
+Decides: which readers share a read: all whose equal requests arrive while the read runs. Leaves to others:
+reading, and writing events (``api.resources.events``). All readers get the same result or error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class EventStreams:
 
 
 class SharedReads:
-    """The reads under way of one broker's streams."""
+    """The running reads of one broker's streams."""
 
     def __init__(self) -> None:
         self._under_way: dict[Asked, _SharedRead] = {}
@@ -38,9 +38,9 @@ class SharedReads:
         return len(self._under_way)
 
     def join(self, asked: Asked, read: Read) -> asyncio.Future[FetchResult]:
-        """The result of the read under way for ``asked``, else of ``read``, which begins now.
+        """Return the result of the running read for ``asked``; starts ``read`` if there is none.
 
-        The future belongs to its caller. A read ends early when all its futures are cancelled.
+        The future belongs to the caller. A read ends early when all its futures are cancelled.
         """
         shared = self._under_way.get(asked)
         if shared is None:
@@ -49,7 +49,10 @@ class SharedReads:
 
 
 class _SharedRead:
-    """One read, and the futures of its readers. ``on_end`` is called once, before they have a result."""
+    """One read, and the futures of its readers.
+
+    ``on_end`` is called once, before the readers have a result.
+    """
 
     __slots__ = ("_on_end", "_readers", "_task")
 
@@ -76,7 +79,7 @@ class _SharedRead:
     def _ended(self, task: asyncio.Task[FetchResult]) -> None:
         readers, self._readers = self._readers, {}
         if not readers:
-            return  # all have left; a result or an error concerns nobody
+            return  # all readers have left, so the result or error has no receiver
         self._on_end()
         error = None if task.cancelled() else task.exception()
         for reader in readers:

@@ -1,6 +1,7 @@
-"""The steps of a request that writes more than once, or reads after a write.
+"""Runs the steps of a request that writes more than once, or reads after a write.
 
-Decides: which error a client gets for a step behind a write. Nothing says "not done" of what is done in part.
+Decides: which error a client gets if a step after a write fails: a partly completed request is never reported
+as "not done".
 """
 
 from __future__ import annotations
@@ -14,21 +15,23 @@ Result = TypeVar("Result")
 
 
 class Steps:
-    """The steps of one request from its first write on."""
+    """The steps of one request, from its first write on."""
 
     def __init__(self) -> None:
         self._has_written = False
 
     async def take(self, step: Awaitable[Result]) -> Result:
-        """The result of a step. Raises what the first step raises.
+        """Run a step and return its result. Raises the errors of the first step unchanged.
 
-        Raises ``CommitUnknown`` for every definite error of a later step.
+        Raises ``CommitUnknown`` for each definite error of a later step.
         """
         try:
             result = await step
         except RaftlogError as error:
             if self._has_written and error.is_definite:
-                raise CommitUnknown(f"a part of the request is done, and the rest is not: {error}") from error
+                raise CommitUnknown(
+                    f"the request was carried out in part; the rest failed: {error}"
+                ) from error
             raise
         self._has_written = True
         return result

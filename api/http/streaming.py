@@ -1,7 +1,7 @@
-"""Writes of a response that is sent while it is made, on a connection that aiohttp reads.
+"""Writes a response that is sent while it is generated, on a connection that aiohttp reads.
 
-Decides: how much is written in one turn of the event loop, and how long a reader may take. Leaves to others:
-what is written.
+Decides: how much is written in one turn of the event loop, and how long a client may take to read. Leaves to
+others: the contents.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from aiohttp import web
 
 from api.http.routes import Call
 
-WRITE_BYTES: Final = 64 << 10  # in one turn of the loop: aiohttp and the kernel copy it
+WRITE_BYTES: Final = 64 << 10  # written in one turn of the loop: aiohttp and the kernel copy the bytes
 
 
 async def write(call: Call, response: web.StreamResponse, data: bytes, held_bytes: int = 0) -> None:
-    """Raises ``ConnectionError`` when the reader has disconnected: aiohttp reports that only at the next
-    write.
+    """Write data to a streamed response.
 
-    ``held_bytes`` wait together with the data.
+    Raises ``ConnectionError`` if the client has disconnected, which aiohttp reports only at the next write.
+    ``held_bytes`` are counted as waiting together with the data.
     """
     copied_bytes = min(len(data), WRITE_BYTES)
     with call.admission.answers.waiting(len(data) + copied_bytes + held_bytes, partial(abort, call)):
         async with asyncio.timeout(call.services.limits.write_timeout_s):
             for at in range(0, len(data), WRITE_BYTES):
                 if at:
-                    await asyncio.sleep(0)  # a write that the kernel takes does not wait
+                    await asyncio.sleep(0)  # writes that the kernel accepts at once do not yield
                 await response.write(memoryview(data)[at : at + WRITE_BYTES])
     if _transport(call) is None:
-        raise ConnectionResetError("the reader of the stream has disconnected")
+        raise ConnectionResetError("the client of the stream has disconnected")
 
 
 def abort(call: Call) -> None:
@@ -41,5 +41,5 @@ def abort(call: Call) -> None:
 
 
 def _transport(call: Call) -> asyncio.Transport | None:
-    assert isinstance(call.request, web.BaseRequest)  # only aiohttp streams
+    assert isinstance(call.request, web.BaseRequest)  # streamed responses have aiohttp's requests
     return call.request.transport

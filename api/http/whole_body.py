@@ -1,4 +1,4 @@
-"""A body of known length, read from the socket into the buffer that its handler gets.
+"""Reads a body of known length from the socket into the buffer that its handler gets.
 
 Decides: how far the buffer grows before bytes arrive, and how far a client may be ahead of the handler.
 Leaves to others: limits, and how long to wait (``bodies``).
@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-STEP_BYTES: Final = 256 << 10  # the buffer grows by this much at most: an announced size alone costs nothing
-AHEAD_BYTES_MAX: Final = 256 << 10  # of a body that its handler has not asked for
+STEP_BYTES: Final = 256 << 10  # the buffer grows by at most this: an announced size alone costs no memory
+AHEAD_BYTES_MAX: Final = 256 << 10  # bytes of a body that its handler has not asked for
 _ZEROS: Final = memoryview(bytes(STEP_BYTES))
 
 
@@ -21,25 +21,25 @@ class WholeBody:
     __slots__ = ("_buffer", "_error", "_filled", "_is_dropped", "_read", "_resume", "_waiter", "missing")
 
     def __init__(self, beginning: memoryview, length: int, resume: Callable[[], None]) -> None:
-        """``resume`` is called when the handler waits for more than it has."""
+        """``resume`` is called when the handler waits for more bytes than have arrived."""
         self.missing = length - len(beginning)
         self._buffer = bytearray(beginning)
         self._filled = len(beginning)  # bytes that have arrived
-        self._read = 0  # bytes that the handler knows of
+        self._read = 0  # bytes that the handler has read
         self._is_dropped = False
         self._error: BaseException | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._resume: Callable[[], None] | None = resume  # None once the handler has waited
 
-    # The connection's side.
+    # Methods for the connection.
 
     @property
     def is_ahead(self) -> bool:
-        """Whether reading should pause until the handler asks for more."""
+        """Whether reading should pause until the handler asks for more bytes."""
         return self._resume is not None and self.missing > 0 and self._filled >= AHEAD_BYTES_MAX
 
     def room(self) -> memoryview | None:
-        """The memory for the next bytes of the body; None if nobody wants them."""
+        """Return the memory for the next bytes of the body; None if the body was dropped."""
         if self._is_dropped:
             return None
         if self._filled == len(self._buffer):
@@ -47,7 +47,7 @@ class WholeBody:
         return memoryview(self._buffer)[self._filled :]
 
     def arrived(self, count: int) -> None:
-        """``count`` bytes were put there."""
+        """Note that ``count`` bytes were written to ``room``."""
         self.missing -= count
         self._filled += count
         _wake(self._waiter)
@@ -58,11 +58,11 @@ class WholeBody:
         _wake(self._waiter)
 
     def drop(self) -> None:
-        """The request has its response: the rest, which may still arrive, is not wanted."""
+        """Drop the rest of the body, which may still arrive: the request has its response."""
         self._is_dropped, self._resume = True, None
         self._buffer = bytearray()
 
-    # The handler's side.
+    # Methods for the handler.
 
     def news(self) -> int:
         """Return the number of bytes that have arrived since the last call."""
@@ -71,7 +71,7 @@ class WholeBody:
         return count
 
     async def more(self, deadline: float | None) -> None:
-        """Return once more has arrived.
+        """Return once more bytes have arrived.
 
         Raises ``TimeoutError`` at the deadline, a time of the loop, and the error that has ended the body.
         """
@@ -90,10 +90,10 @@ class WholeBody:
                 timer.cancel()
 
     def whole(self) -> bytearray:
-        """The body, once nothing is missing. The caller may write to it."""
+        """Return the complete body, once no bytes are missing. The caller may write to the buffer."""
         return self._buffer
 
-    # As any other body, for those who take it in pieces.
+    # Methods of ``Body``, for handlers that read pieces.
 
     def is_eof(self) -> bool:
         """True once all bytes have been read."""
@@ -104,12 +104,12 @@ class WholeBody:
         return self._error
 
     def read_nowait(self, n: int = -1, /) -> bytes:
-        """The bytes that have arrived since the last call."""
+        """Return the bytes that have arrived since the last call."""
         begin = self._read
         return bytes(memoryview(self._buffer)[begin : begin + self.news()])
 
     async def readany(self) -> bytes:
-        """The bytes that have arrived since the last call, or else the next bytes; empty at the end."""
+        """Return the bytes that have arrived since the last call, or wait for the next; empty at the end."""
         while self._read == self._filled and self.missing:
             await self.more(None)
         return self.read_nowait()

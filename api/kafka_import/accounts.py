@@ -1,4 +1,4 @@
-"""The account of one transaction: where Kafka was read, and which offsets its records have now.
+"""Encodes the account of one transaction: the position in Kafka, and the new offsets of its records.
 
 Decides: the JSON of an account, and the translation of an offset. Leaves to others: reading and writing.
 """
@@ -18,7 +18,7 @@ SUFFIX = ".kafka-import"
 
 
 class Run(NamedTuple):
-    """Records that follow one another in both logs: their first offsets, and how many they are."""
+    """Consecutive records in both logs: their first offsets, and their number."""
 
     source: int
     target: int
@@ -26,39 +26,39 @@ class Run(NamedTuple):
 
     @property
     def target_end(self) -> int:
-        """The offset behind the last record in the target."""
+        """The offset after the last record in the target."""
         return self.target + self.records
 
     def is_followed_by(self, source: int, target: int) -> bool:
-        """Whether a record with these offsets makes the run longer."""
+        """Return whether a record with these offsets continues the run."""
         return source == self.source + self.records and target == self.target_end
 
 
 class Account(msgspec.Struct, frozen=True):
     """The account of a transaction. ``following`` has the next offset of each partition in Kafka."""
 
-    cluster: str  # the id of the cluster of Kafka
-    topic: str  # its name in Kafka
-    topic_id: str  # of the target
+    cluster: str  # id of the Kafka cluster
+    topic: str  # name of the topic in Kafka
+    topic_id: str  # id of the target topic
     following: dict[int, int]
     runs: dict[int, list[Run]] = {}
 
     def check(self, wanted: Account) -> None:
-        """Raise ``Conflict`` if the import that goes on is another one."""
+        """Raise ``Conflict`` if the continued import has another source, or the target was recreated."""
         if (self.cluster, self.topic) != (wanted.cluster, wanted.topic):
             raise Conflict(
-                f"the topic has records of Kafka's topic {self.topic} of cluster {self.cluster}, and this is "
-                f"{wanted.topic} of cluster {wanted.cluster}; give another topic with --into"
+                f"the topic has records of Kafka's topic {self.topic} of cluster {self.cluster}, but this "
+                f"import is of {wanted.topic} of cluster {wanted.cluster}; choose another topic with --into"
             )
         if self.topic_id != wanted.topic_id:
             raise Conflict(
-                "the topic was deleted and created again since the former import; to begin at the beginning, "
-                f"delete the topic whose name ends with {SUFFIX}, too"
+                "the topic was deleted and created again since the previous import; to start from the "
+                f"beginning, also delete the topic whose name ends with {SUFFIX}"
             )
 
 
 def runs_of(pairs: Iterable[tuple[int, int]]) -> list[Run]:
-    """The runs in pairs of source and target offsets, in order."""
+    """Return the runs in pairs of source and target offsets, in order."""
     found: list[Run] = []
     for source, target in pairs:
         if found and found[-1].is_followed_by(source, target):
@@ -80,17 +80,18 @@ class Copied:
                 self.runs[partition] += runs
 
     def count(self, partition: int) -> int:
-        """The number of records of Kafka in the partition."""
+        """Return the number of records from Kafka in the partition."""
         return sum(run.records for run in self.runs[partition])
 
     def has(self, partition: int, target: int) -> bool:
-        """Whether the record at this offset comes from Kafka."""
+        """Return whether the record at this offset comes from Kafka."""
         runs = self.runs[partition]
         at = bisect_right(runs, target, key=_target) - 1
         return at >= 0 and target < runs[at].target_end
 
     def translated(self, partition: int, committed: int) -> int | None:
-        """The offset of the first copied record from ``committed`` on, or one past the last copied one.
+        """Return the offset of the first copied record from ``committed`` on, or the end of the copied
+        records.
 
         ``None`` if no record of the partition is copied.
         """

@@ -1,7 +1,7 @@
-"""Copies records of Kafka in transactions, and goes on where an import was.
+"""Copies records of Kafka in transactions, and continues earlier imports.
 
-Decides: when a transaction ends, and what is tried again. Leaves to others: Kafka (``source``), what an
-account says (``accounts``).
+Decides: when a transaction ends, and which errors are retried. Leaves to others: Kafka (``source``), the
+contents of an account (``accounts``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from raftlog.client.transaction import AsyncTransaction
 from raftlog.errors import NoLeader, RaftlogError, RecordTooLarge
 from raftlog.wire.bodies import TopicDescription
 
-RECORDS_MAX = 10_000  # of a transaction; in the worst case its account has a run for each
+RECORDS_MAX = 10_000  # records of a transaction; in the worst case its account has a run for each
 ATTEMPTS = 5
 PAUSE_S = 1.0
 SETTLED_WITHIN_S = 60.0
@@ -32,12 +32,12 @@ IsOver = Callable[[], bool]
 
 
 def accounts_of(topic: str) -> str:
-    """The topic with the accounts of an import into ``topic``."""
+    """Return the name of the topic with the accounts of an import into ``topic``."""
     return f"{topic}{SUFFIX}"
 
 
 class Copying:
-    """A run of an import."""
+    """One run of an import."""
 
     def __init__(
         self, client: AsyncClient, source: Source, target: TopicDescription, progress: Progress
@@ -50,9 +50,10 @@ class Copying:
         self._begun = Account(source.cluster, source.topic, target.topic_id, {})
 
     async def run(self, until: Mapping[int, int] | None, is_over: IsOver) -> None:
-        """Copy up to these offsets of Kafka, without them until ``is_over``. What can be repeated is.
+        """Copy up to these offsets of Kafka, or without ``until``, until ``is_over``. Retries temporary
+        errors.
 
-        Raises ``ProducerFenced`` when another run has begun, ``Conflict`` for another import.
+        Raises ``ProducerFenced`` if another run has begun, and ``Conflict`` for another import.
         """
         failures = 0
         while True:
@@ -80,7 +81,7 @@ class Copying:
 
     async def _copy(self, producer: AsyncProducer, until: Mapping[int, int] | None, is_over: IsOver) -> None:
         async with producer.transaction():
-            pass  # this fences the run before, and settles its last transaction
+            pass  # fences the previous run, and settles its last transaction
         newest = await self._newest()
         if newest is not None:
             newest.check(self._begun)
@@ -99,10 +100,10 @@ class Copying:
                 return
             empty_reads = 0 if found else empty_reads + 1
             if until is not None and empty_reads % EMPTY_READS_MAX == EMPTY_READS_MAX - 1:
-                await self._source.ends()  # raises if Kafka is gone, for which a read just waits
+                await self._source.ends()  # raises if Kafka is down, while a read just waits
 
     async def _claim(self, producer: AsyncProducer) -> None:
-        """The first account: from now on the target is for this topic of Kafka."""
+        """Write the first account: it reserves the target for this topic of Kafka."""
         self._begun = msgspec.structs.replace(self._begun, following=await self._source.following())
         async with producer.transaction() as transaction:
             await self._tell(transaction, self._begun)
@@ -147,7 +148,7 @@ class Copying:
         )
 
     async def _newest(self) -> Account | None:
-        """The newest account, once no transaction of the run before is open."""
+        """Return the newest account, once no transaction of the previous run is open."""
         partition = self._client.partition(accounts_of(self._target.name), 0)
         for _ in range(int(SETTLED_WITHIN_S / PAUSE_S)):
             chunk = await partition.read(-1)
@@ -155,11 +156,11 @@ class Copying:
                 accounts = [msgspec.json.decode(each.value, type=Account) for each in chunk]
                 return accounts[-1] if accounts else None
             await asyncio.sleep(PAUSE_S)
-        raise NoLeader("the last transaction of the run before is not settled; try again")
+        raise NoLeader("the last transaction of the previous run is not settled yet; retry")
 
 
 async def accounts(client: AsyncClient, topic: str) -> AsyncIterator[Account]:
-    """All accounts of an import, the oldest first."""
+    """Yield all accounts of an import, the oldest first."""
     partition, at = client.partition(accounts_of(topic), 0), 0
     while chunk := await partition.read(at):
         for each in chunk:

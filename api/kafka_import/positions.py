@@ -1,6 +1,6 @@
-"""The committed offsets of groups of Kafka, as offsets of the target, and the count of both sides.
+"""Commits the committed offsets of Kafka's groups in the target, and counts the copied records.
 
-Decides: that a group never goes back. Leaves to others: the translation (``accounts``).
+Decides: that the offset of a group never decreases. Leaves to others: the translation (``accounts``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Moved(NamedTuple):
 async def move_group(
     client: AsyncClient, copied: Copied, topic: str, group: str, committed: Mapping[int, int]
 ) -> list[Moved]:
-    """Commit the translated offsets of a group, except where it is further already."""
+    """Commit the translated offsets of a group, except where the group's committed offset is higher."""
     try:
         shown = {each.partition: each for each in await client.groups.offsets(group) if each.topic == topic}
     except GroupNotFound:
@@ -52,7 +52,7 @@ async def move_group(
 
 
 async def count(client: AsyncClient, copied: Copied, topic: str, partition: int) -> int:
-    """The number of copied records that a reader of the target gets."""
+    """Count the copied records that a consumer of the target gets."""
     runs = copied.runs[partition]
     if not runs:
         return 0

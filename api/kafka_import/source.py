@@ -1,4 +1,4 @@
-"""A topic of Kafka as an import reads it: its partitions, settings, committed records and groups."""
+"""Reads a topic of Kafka for an import: its partitions, settings, committed records and groups."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PASSING = (GroupCoordinatorNotAvailableError, GroupLoadInProgressError, NotCoor
 
 
 class Found(NamedTuple):
-    """A record of Kafka, with its partition and its offset there."""
+    """A record of Kafka, with its partition and offset in Kafka."""
 
     partition: int
     offset: int
@@ -34,7 +34,7 @@ class Found(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Offsets of a partition that Kafka deleted after one run of an import, and before the next one."""
+    """Offsets of a partition that Kafka deleted after one run of an import and before the next run."""
 
     partition: int
     start: int
@@ -52,15 +52,15 @@ class Source:
         self.partitions: range = range(0)
 
     async def describe(self) -> None:
-        """Look for the topic. Raises ``InvalidRequest`` without one."""
+        """Read the topic's metadata. Raises ``InvalidRequest`` if the topic does not exist."""
         self.cluster = str((await self._admin.describe_cluster())["cluster_id"])
         (shown,) = await self._admin.describe_topics([self.topic])
         if shown["error_code"]:
-            raise InvalidRequest(f"Kafka has no topic {self.topic!r} there")
+            raise InvalidRequest(f"the Kafka cluster has no topic {self.topic!r}; correct the name")
         self.partitions = range(len(shown["partitions"]))
 
     async def config(self) -> Mapping[str, str]:
-        """The settings of the topic, none if Kafka does not show them."""
+        """Return the settings of the topic; empty if Kafka does not show them."""
         try:
             shown = await self._admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, self.topic)])
         except KafkaError:
@@ -68,9 +68,10 @@ class Source:
         return {entry[0]: entry[1] for entry in shown[0].resources[0][4]}
 
     async def begin(self, following: Mapping[int, int]) -> list[Lost]:
-        """Read from these offsets on, and other partitions from where they begin; what Kafka has deleted.
+        """Read from these offsets on, other partitions from their start; return offsets that Kafka has
+        deleted.
 
-        Raises ``Conflict`` where a partition ends before its offset: the topic is another one of its name.
+        Raises ``Conflict`` if a partition ends before its offset: then the topic was created again.
         """
         targets, lost = self._targets(), []
         self._consumer.assign(targets)
@@ -80,7 +81,7 @@ class Source:
             if at > max(ends[target.partition], firsts[target]):
                 raise Conflict(
                     f"partition {target.partition} of {self.topic} ends in Kafka at offset "
-                    f"{ends[target.partition]}, before {at}, where this import goes on: the topic was "
+                    f"{ends[target.partition]}, before {at}, where this import continues: the topic was "
                     "created again; import it into another topic"
                 )
             if at > following.get(target.partition, at):
@@ -89,17 +90,17 @@ class Source:
         return lost
 
     async def ends(self) -> Mapping[int, int]:
-        """The end offset of each partition: behind the last record that can be read now."""
+        """Return the end offset of each partition: one past the last record that can be read now."""
         return {
             each.partition: at for each, at in (await self._consumer.end_offsets(self._targets())).items()
         }
 
     async def following(self) -> dict[int, int]:
-        """The next offset of each partition."""
+        """Return the next offset of each partition."""
         return {each.partition: await self._consumer.position(each) for each in self._targets()}
 
     async def read(self, records_max: int) -> Sequence[Found]:
-        """The next records, none after a while without any."""
+        """Return the next records; empty after a while without any."""
         read = await self._consumer.getmany(timeout_ms=WAIT_MS, max_records=records_max)
         return [
             Found(target.partition, each.offset, _record(each))
@@ -108,11 +109,11 @@ class Source:
         ]
 
     async def groups(self) -> Sequence[str]:
-        """The names of all groups."""
+        """Return the names of all groups."""
         return sorted(str(group[0]) for group in await self._admin.list_consumer_groups())
 
     async def committed(self, group: str) -> Mapping[int, int]:
-        """The committed offsets of a group, by partition of the topic. Waits for the group's coordinator."""
+        """Return the committed offsets of a group by partition; waits for the group's coordinator."""
         found = await self._offsets_of(group)
         return {
             target.partition: shown.offset
@@ -134,7 +135,7 @@ class Source:
 
 @asynccontextmanager
 async def opened(bootstrap: str, topic: str) -> AsyncIterator[Source]:
-    """A connection to Kafka within the block. Raises ``KafkaError``."""
+    """Open a connection to Kafka for the block. Raises ``KafkaError``."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, client_id="raftlog-import")
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap,
@@ -152,7 +153,7 @@ async def opened(bootstrap: str, topic: str) -> AsyncIterator[Source]:
         await source.describe()
         yield source
     finally:
-        with suppress(asyncio.CancelledError, KafkaError):  # of its own tasks, if Kafka is gone
+        with suppress(asyncio.CancelledError, KafkaError):  # raised by its own tasks if Kafka is down
             await consumer.stop()
         await admin.close()
 

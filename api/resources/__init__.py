@@ -1,4 +1,4 @@
-"""The handlers, one module for each resource with its routes.
+"""Handles the operations, with one module for each resource and its routes.
 
 ``produce``, ``fetch``, ``events``, ``offsets``, ``topics``, ``partitions``, ``cluster``, ``health``,
 ``metrics``, and the documents: ``documentation`` (OpenAPI and a page), ``problem_pages``. ``json_records``

@@ -1,4 +1,4 @@
-"""Brokers, the cluster as a whole, its controller, and producer ids."""
+"""Handles operations on brokers, the cluster as a whole, its controller, and producer ids."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REFUSED_TIMEOUT_MS: Final = 1000
 
 
 async def list_brokers(call: Call) -> web.StreamResponse:
-    """All registered brokers."""
+    """List all registered brokers."""
     brokers = (await call.metadata()).brokers
     keyed = [(pagination.number_key(number), brokers[number]) for number in sorted(brokers)]
     shown, token = pagination.page(keyed, call.query, pagination.NUMBERS)
@@ -40,23 +40,23 @@ async def list_brokers(call: Call) -> web.StreamResponse:
 
 
 async def get_broker(call: Call) -> web.StreamResponse:
-    """One broker."""
+    """Describe one broker."""
     image = await _metadata(call)
     return json_response(_body(call, _broker(call, image), image))
 
 
 async def drain_broker(call: Call) -> web.StreamResponse:
-    """No new replicas and no leaderships for a broker."""
+    """Drain a broker: it gets no new replicas and no leaderships."""
     return await _changed(call, DrainBroker)
 
 
 async def decommission_broker(call: Call) -> web.StreamResponse:
-    """Moves all replicas of a broker to others."""
+    """Move all replicas of a broker to other brokers."""
     return await _changed(call, DecommissionBroker)
 
 
 async def recommission_broker(call: Call) -> web.StreamResponse:
-    """Uses a broker again."""
+    """Use a decommissioned or drained broker again."""
     return await _changed(call, lambda broker: DecommissionBroker(broker, decommissioned=False))
 
 
@@ -71,7 +71,7 @@ async def _changed(
 
 
 async def forget_broker(call: Call) -> web.StreamResponse:
-    """Removes a broker for good."""
+    """Remove a broker permanently."""
     image = await _metadata(call)
     broker_id = _broker_id(call)
     if broker_id is None or broker_id not in image.forgotten:
@@ -101,13 +101,15 @@ def _broker(call: Call, image: MetadataImage) -> BrokerInfo:
     if found is not None:
         return found
     if broker_id in image.forgotten:
-        raise errors.BrokerNotFound(f"broker {broker_id} was removed for good, and its id is not given again")
+        raise errors.BrokerNotFound(
+            f"broker {broker_id} was removed permanently, and its id is never used again"
+        )
     text = call.match_info["broker"][:32]
     raise errors.BrokerNotFound(f"there is no broker {text!r}; GET {brokers.LIST.path} lists them")
 
 
 async def get_cluster(call: Call) -> web.StreamResponse:
-    """The cluster as this broker knows it."""
+    """Describe the cluster as this broker knows it."""
     image, controller = await call.metadata(), call.services.controller
     return json_response(
         bodies.ClusterDescription(
@@ -123,7 +125,7 @@ async def get_cluster(call: Call) -> web.StreamResponse:
 
 
 async def get_controller(call: Call) -> web.StreamResponse:
-    """The active controller, and what it knows of moves that make no progress."""
+    """Describe the active controller, and the moves that it knows to make no progress."""
     controller = call.services.controller
     leader = controller.leader
     if leader is None:
@@ -143,7 +145,7 @@ async def _refused(controller: ControllerPort) -> list[bodies.RefusedReplica] | 
 
 
 async def create_producer(call: Call) -> web.StreamResponse:
-    """Allocates a producer id for deduplication."""
+    """Allocate a producer id for deduplication."""
     await read_json(call, bodies.CreateProducer)
     limits = call.services.limits
     (number,) = await call.services.controller.allocate_producer_ids(1, limits.control_timeout_ms)

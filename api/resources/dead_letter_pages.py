@@ -1,7 +1,7 @@
 """Reads the open dead letters of a group for one request, partition by partition.
 
-Decides: how much one request reads and holds. Whatever is left, it leaves to the next request, with a cursor.
-Leaves to others: which dead letters are open (``dead_letter_scan``), and their use (``dead_letters``).
+Decides: how much one request reads and holds; a cursor leaves the rest to the next request. Leaves to others:
+which dead letters are open (``dead_letter_scan``), and their use (``dead_letters``).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from raftlog.records.failures import FailedRecord
 from raftlog.types import Offset, TopicPartition
 from raftlog.wire import dead_letters as wire
 
-SCAN_BYTES_MAX: Final = 16 << 20  # of one request, decompressed; one more batch may exceed it
-READS_MAX: Final = 200  # of one request, for topics with many partitions
+SCAN_BYTES_MAX: Final = 16 << 20  # decompressed bytes of one request; one more batch may exceed it
+READS_MAX: Final = 200  # reads of one request, for topics with many partitions
 READ_BYTES: Final = 1 << 20
 LOOKUP_BYTES: Final = 64 << 10  # the dead letters of a page are often far apart
 
@@ -39,14 +39,14 @@ class Letter(NamedTuple):
 
 Bodies = list[wire.DeadLetterDescription]
 Use = Callable[[Scan, Sequence[Letter]], Awaitable[Bodies]]
-"""What a request does with the dead letters of a complete scan."""
+"""Uses the dead letters of a complete scan, and returns their bodies."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Pages:
-    """The dead letters of one request: ``items`` as they were used, and the ``cursor`` of the next request.
+    """The dead letters of one request: ``items`` after their use, and the ``cursor`` of the next request.
 
-    One more dead letter than ``letter_bytes_max`` allows may be held.
+    The request may hold one dead letter more than ``letter_bytes_max`` allows.
     """
 
     call: Call
@@ -63,9 +63,10 @@ class Pages:
     _reads: int = 0
 
     async def collect(self, use: Use) -> None:
-        """Use open dead letters within the bounds of the request.
+        """Use open dead letters within the limits of the request.
 
-        A failure after the first page ends the request with what is done; the next request meets it again.
+        A failure after the first page ends the request with the pages so far; the next request gets the
+        error.
         """
         while self.cursor is not None and self._may_read and len(self.items) < self.limit:
             try:
@@ -78,7 +79,9 @@ class Pages:
             self.cursor = following
 
     def next_partition(self, after: int) -> Cursor | None:
-        """The beginning of the next partition that may have selected dead letters."""
+        """Return the start of the next partition that may have selected dead letters; None if there
+        is none.
+        """
         numbers = self.selection.partitions(len(self.source.partitions))
         return next((Cursor(number) for number in numbers if number > after), None)
 
@@ -91,7 +94,7 @@ class Pages:
         )
 
     async def _page(self, cursor: Cursor, use: Use) -> tuple[Bodies, Cursor | None]:
-        """The open dead letters of one partition as they were used, and the next cursor."""
+        """Use the open dead letters of one partition; return their bodies and the next cursor."""
         target = TopicPartition(self.source.name, cursor.partition)
         scan = Scan(cursor, self.selection, self.limit - len(self.items))
         await self._scan(target, scan)
@@ -103,7 +106,7 @@ class Pages:
         return used, scan.following(rest) or self.next_partition(cursor.partition)
 
     async def _scan(self, target: TopicPartition, scan: Scan) -> None:
-        """Read the partition to its end, or as far as the request may."""
+        """Read the partition to its end, or up to the limits of the request."""
         while not scan.is_complete and self._may_read:
             self._reads += 1
             before = scan.read_bytes
@@ -117,9 +120,10 @@ class Pages:
     async def _letters(
         self, target: TopicPartition, offsets: Sequence[int]
     ) -> tuple[list[Letter], int | None]:
-        """The dead letters at some offsets, and the first offset that is left to the next request, if any.
+        """Return the dead letters at some offsets, and the first offset that is left to the next request, if
+        any.
 
-        Those that compaction has removed since are left out: their keys have later records.
+        Dead letters that compaction has removed are left out: their keys have later records.
         """
         found, left = list[Letter](), list(offsets)
         read_bytes = 0
@@ -141,7 +145,7 @@ class Pages:
     async def _read(
         self, target: TopicPartition, offset: int, bytes_max: int, take: Callable[[FetchResult], None]
     ) -> None:
-        """One fetch, and its records on a thread if they are many."""
+        """Do one fetch, and take its records, on a thread if they are many."""
         request = FetchRequest(position=Offset(offset), bytes_max=bytes_max)
         with self.call.admission.answers.turn(partial(has_client, self.call.request)) as turn:
             result = await read_in_turn(partial(read_at_once, self.call, target), request, turn)
@@ -159,7 +163,9 @@ class _Lookup:
     next_offset: int = 0
 
     def read(self, result: FetchResult) -> None:
-        """Take them. ``next_offset`` is the first that is not taken, or the end of the fetch."""
+        """Take the dead letters. ``next_offset`` is the first offset that was not taken, or the end of the
+        fetch.
+        """
         self.next_offset = result.next_offset
         for stored, opened_bytes in records_of(result):
             self.read_bytes += opened_bytes

@@ -1,12 +1,12 @@
 """Finds the open dead letters of one partition, with bounded memory and without state between requests.
 
 A dead letter is open until a later record has its key: its tombstone, or the dead letter of another failure.
-So the partition is read to its end before a dead letter counts as open. One request reads a part of it. The
-cursor takes the rest to the next request, any broker's: the dead letters that may be open, as offsets and
-digests of keys, and the offset from which later records are missing.
+So the partition is read to its end before a dead letter counts as open. One request reads a part of the
+partition. A cursor carries the state to the next request, which any broker may serve: the dead letters that
+may be open, as offsets and digests of keys, and the offset from which later records are unread.
 
 Decides: which dead letters are candidates, when they are settled, and where the next request continues.
-Leaves to others: reading, and what happens to open dead letters (``dead_letters``).
+Leaves to others: reading, and the use of open dead letters (``dead_letters``).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from raftlog.records.reader import StoredRecord, iter_opened, open_batch
 from raftlog.wire.decoding import UNREADABLE
 from raftlog.wire.limits import DEAD_LETTERS_MAX
 
-URL_LETTERS_MAX: Final = 100  # in a cursor that is a part of a URL
+URL_LETTERS_MAX: Final = 100  # dead letters in a cursor that is part of a URL
 _DIGEST_BYTES: Final = 8
-_NUMBER_MAX: Final = (1 << 63) - 1  # in JSON
+_NUMBER_MAX: Final = (1 << 63) - 1  # largest number in JSON
 
 Offset63 = Annotated[int, msgspec.Meta(ge=-1, le=_NUMBER_MAX)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which dead letters are selected: all, unless it says more. ``reason`` is a part of the reason."""
+    """Selects dead letters: all, unless a field restricts them. ``reason`` is a part of the reason."""
 
     ids: frozenset[str] | None = None
     reason: str = ""
@@ -46,10 +46,10 @@ class Selection:
 
     @classmethod
     def of(cls, ids: Iterable[str] | None, reason: str | None, key: str | None, field: str) -> Self:
-        """From a request, whose ``field`` has the ids. Raises ``InvalidRequest``."""
+        """Create the selection of a request, whose ``field`` has the ids. Raises ``InvalidRequest``."""
         wanted = None if ids is None else frozenset(_checked_id(text, field) for text in ids)
         if wanted is not None and len(wanted) > DEAD_LETTERS_MAX:
-            raise InvalidRequest(f"{field}: send at most {DEAD_LETTERS_MAX} of them", field=field)
+            raise InvalidRequest(f"{field}: send at most {DEAD_LETTERS_MAX} ids", field=field)
         if key is None:
             return cls(ids=wanted, reason=(reason or "").casefold())
         return cls(ids=wanted, reason=(reason or "").casefold(), key=key.encode())
@@ -63,7 +63,7 @@ class Selection:
         )
 
     def partitions(self, count: int) -> Sequence[int]:
-        """The partitions, of so many, in which selected dead letters may be; in order."""
+        """Return the partitions, of ``count``, in which selected dead letters may be; in order."""
         if self.ids is None:
             return range(count)
         return sorted({origin_of(text).partition % count for text in self.ids})
@@ -72,8 +72,8 @@ class Selection:
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
     """The place to continue a scan. Dead letters from ``end`` on are newer than the scan of their partition.
 
-    Records before ``at`` are read; those found in them may be open: offset and digest of the key. ``rest`` is
-    the offset of the first dead letter that is left to the next page, or -1.
+    Records before ``at`` are read; ``found`` are the dead letters among them that may be open: offset and
+    digest of the key. ``rest`` is the offset of the first dead letter that is left to the next page, or -1.
     """
 
     partition: Annotated[int, msgspec.Meta(ge=0, le=_NUMBER_MAX)]
@@ -84,7 +84,7 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ``InvalidRequest`` for a text that no broker has sent."""
+        """Decode a cursor. Raises ``InvalidRequest`` for a text that no broker has sent."""
         try:
             padded = text.encode() + b"=" * (-len(text) % 4)
             return msgspec.msgpack.decode(base64.b64decode(padded, b"-_", validate=True), type=cls)
@@ -95,7 +95,9 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
             ) from None
 
     def cut(self, letters_max: int) -> Cursor:
-        """The cursor with at most so many dead letters; the others are left to the next page."""
+        """Return the cursor with at most ``letters_max`` dead letters; the others are left to the
+        next page.
+        """
         if len(self.found) <= letters_max:
             return self
         return msgspec.structs.replace(self, rest=self.found[letters_max][0], found=self.found[:letters_max])
@@ -107,7 +109,8 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
 class Scan:
     """The scan of one partition for a page of at most ``limit`` dead letters.
 
-    ``read_bytes`` grows with the records that it reads, decompressed. ``foreign`` counts skipped records.
+    ``read_bytes`` grows with the decompressed bytes of the records that it reads. ``foreign`` counts skipped
+    records.
     """
 
     def __init__(self, cursor: Cursor, selection: Selection, limit: int) -> None:
@@ -120,20 +123,22 @@ class Scan:
         self._at = cursor.at
         self._end = cursor.end
         self._rest = cursor.rest
-        self._found = {digest: offset for offset, digest in cursor.found}  # in order of offset
+        self._found = {digest: offset for offset, digest in cursor.found}  # in order of their offsets
 
     @property
     def at(self) -> int:
-        """The next offset to read. Once the scan is complete, the end of the partition."""
+        """The next offset to read; the end of the partition once the scan is complete."""
         return self._at
 
     @property
     def offsets(self) -> Sequence[int]:
-        """The dead letters of the page, which are open once the scan is complete."""
+        """Offsets of the dead letters of the page, which are open once the scan is complete."""
         return list(self._found.values())
 
     def move(self, start: int) -> None:
-        """The log does not have the next offset. It begins at ``start``, or a recovery has cut its end."""
+        """Continue at ``start``, the log start: retention has moved it, or a recovery has cut the end of the
+        log.
+        """
         self.is_complete = start <= self._at
         self._at = max(self._at, start)
 
@@ -158,14 +163,14 @@ class Scan:
         self.is_complete = self._at >= result.end
 
     def continued(self, letters_max: int) -> Cursor:
-        """The cursor of a scan that is not complete. All but ``letters_max`` are left to a later page."""
+        """Return the cursor of an incomplete scan. All but ``letters_max`` are left to a later page."""
         found = [(offset, digest) for digest, offset in self._found.items()]
         return Cursor(self.cursor.partition, self._at, self._last, self._rest, found).cut(letters_max)
 
     def following(self, shown: int | None) -> Cursor | None:
-        """The cursor after the page, or ``None`` if the partition has no more candidates.
+        """Return the cursor after the page, or ``None`` if the partition has no more candidates.
 
-        ``shown`` is the first offset of the page that is not shown, if it is not shown as a whole.
+        ``shown`` is the first offset of the page that is not shown; None if the whole page is shown.
         """
         rest = self._rest if shown is None else shown
         return None if rest < 0 else Cursor(self.cursor.partition, rest, self._last)
@@ -186,7 +191,7 @@ class Scan:
             self.foreign += 1
         elif self._selection.has(letter):
             if not is_new:
-                # An older failure was found, so this one stands for it unless a later page has it.
+                # An older failure was found, so this one replaces it, unless a later page has it.
                 if stored.offset >= self._end:
                     self._found[digest] = stored.offset
             elif len(self._found) < self._limit:
@@ -196,7 +201,7 @@ class Scan:
 
 
 def records_of(result: FetchResult) -> Iterator[tuple[StoredRecord, int]]:
-    """The user records of a fetch that can be decoded, and the bytes that were decompressed for each."""
+    """Yield the decodable user records of a fetch, and the bytes that were decompressed for each."""
     for batch in split_batches(result.data):
         if batch.header.is_control or batch.last_offset < result.offset:
             continue
@@ -209,7 +214,7 @@ def records_of(result: FetchResult) -> Iterator[tuple[StoredRecord, int]]:
 
 
 def letter_of(stored: StoredRecord) -> FailedRecord | None:
-    """The dead letter, or ``None`` for a tombstone and for any other record."""
+    """Decode the dead letter of a record; ``None`` for a tombstone and any other record."""
     if stored.value is None:
         return None
     try:
@@ -223,7 +228,7 @@ def letter_of(stored: StoredRecord) -> FailedRecord | None:
 
 
 def digest_of(key: bytes | None) -> bytes:
-    """The digest of a key, as a cursor keeps it."""
+    """Return the digest of a key that a cursor keeps."""
     return hashlib.blake2b(key or b"", digest_size=_DIGEST_BYTES).digest()
 
 
@@ -232,6 +237,6 @@ def _checked_id(text: str, field: str) -> str:
         origin_of(text)
     except ValueError:
         raise InvalidRequest(
-            f"{field}: {text[:300]!r} is no id; send topic/partition/offset, as in a list", field=field
+            f"{field}: {text[:300]!r} is not an id; send topic/partition/offset, as in a list", field=field
         ) from None
     return text

@@ -1,8 +1,9 @@
-"""The dead letters of a consumer group: list them, try them again, discard them.
+"""Lists, redrives and discards the dead letters of a consumer group.
 
-Decides: the order of writes. A redriven record is in the retry topic, by a quorum, before its dead letter is
-settled, so a crash in between tries it twice and does not lose it. Leaves to others: which dead letters are
-open (``dead_letter_scan``), the jobs of queues (``redriven_jobs``), and who tries records again (workers).
+Decides: the order of writes. A quorum stores a redriven record in the retry topic before its dead letter is
+settled, so that a crash in between repeats the record instead of losing it. Leaves to others: which dead
+letters are open (``dead_letter_scan``), the jobs of queues (``redriven_jobs``), and trying records again
+(workers).
 """
 
 from __future__ import annotations
@@ -40,17 +41,19 @@ from raftlog.types import TopicPartition
 from raftlog.wire import dead_letters as wire
 from raftlog.wire.limits import DEAD_LETTERS_MAX
 
-LISTED_BYTES_MAX: Final = 1 << 20  # of the dead letters of one response; one more may exceed it
-SETTLED_BYTES_MAX: Final = 4 << 20  # the same for a request that settles them
+LISTED_BYTES_MAX: Final = 1 << 20  # bytes of the dead letters of one response; one more may exceed it
+SETTLED_BYTES_MAX: Final = (
+    4 << 20
+)  # bytes of the dead letters that one request settles; one more may exceed it
 VALUE_BYTES_MAX: Final = 1 << 20  # longer values are not shown
-SHORT_BYTES: Final = 256 << 10  # is built on the event loop
+SHORT_BYTES: Final = 256 << 10  # built on the event loop
 
 LIMITS = parameters.WholeNumber(1, DEAD_LETTERS_MAX, 100)
 FORMATS = ("auto", "base64")
 
 
 async def list_dead_letters(call: Call) -> web.StreamResponse:
-    """Open dead letters, partition by partition, the oldest first."""
+    """List open dead letters, partition by partition, the oldest first."""
     query = call.query
     ids = call.request.query.getall("id") if "id" in query else None
     selection = Selection.of(ids, query.get("reason"), query.get("key"), "id")
@@ -75,7 +78,7 @@ async def list_dead_letters(call: Call) -> web.StreamResponse:
 
 
 async def redrive_dead_letters(call: Call) -> web.StreamResponse:
-    """Send dead letters to the group's retry topic."""
+    """Send dead letters to the group's retry topic, or back to its queue."""
     return await _settled(call, "redriven")
 
 
@@ -89,7 +92,8 @@ async def _settled(call: Call, how: Settled) -> web.StreamResponse:
     has_selection = wanted.ids is not None or wanted.reason is not None or wanted.key is not None
     if has_selection == wanted.all:
         raise InvalidRequest(
-            'all: send either a selection (ids, reason, key) or "all": true for all dead letters', field="all"
+            'all: select dead letters with ids, reason or key, or send "all": true for all of them',
+            field="all",
         )
     selection = Selection.of(wanted.ids, wanted.reason, wanted.key, "ids")
     pages = Pages(
@@ -123,9 +127,9 @@ async def _settled(call: Call, how: Settled) -> web.StreamResponse:
     count = len(pages.items)
     if left and not count and pages.cursor is None:
         raise Conflict(
-            f"the records of {left} dead letters are not in the topic any more, were never readable, or have "
-            "other tags than the queue, which cannot deliver them again: list them, produce what is needed, "
-            "and discard them"
+            f"the records of {left} dead letters are no longer in the topic, were never readable, or have "
+            "tags that the queue does not select, so they cannot be redriven: list them, produce new "
+            "records if needed, and discard the dead letters"
         )
     return json_response(
         wire.DeadLettersSettled(pages.items, count, wanted.dry_run, _next(pages), pages.foreign, left)
@@ -133,7 +137,7 @@ async def _settled(call: Call, how: Settled) -> web.StreamResponse:
 
 
 async def _refuse_decommissioned(topic: TopicInfo, partition: int) -> None:
-    """Raise ``Conflict``: the records that settle dead letters have no place in their partition."""
+    """Raise ``Conflict``: the partition takes no records, so its dead letters cannot be settled."""
     raise Conflict(
         f"partition {partition} of topic {topic.name} is decommissioned, and its dead letters cannot be "
         f"settled: recommission it (`raftlog topic recommission-partitions {topic.name}`), and try again",
@@ -143,20 +147,20 @@ async def _refuse_decommissioned(topic: TopicInfo, partition: int) -> None:
 
 
 async def _redriver(call: Call, steps: Steps) -> RedrivenJobs | Retries:
-    """A queue gets its jobs back; members of a group get records in their retry topic."""
+    """Return the redriver: a queue gets its jobs back, other groups get records in their retry topic."""
     topic, group = call.match_info["topic"], name_of(call, "group")
     jobs = await RedrivenJobs.of(call, topic, group)
     if jobs is not None:
         return jobs
-    retries = await _topic(call, retry_topic(topic, group), "where records are tried again")
+    retries = await _topic(call, retry_topic(topic, group), "whose records workers try again")
     return Retries(call, retries, steps)
 
 
 async def _source(call: Call) -> TopicInfo:
-    """The dead-letter topic of the path."""
+    """Return the dead-letter topic of the path."""
     group = name_of(call, "group")
     name = dead_letter_topic(call.match_info["topic"], group)
-    return await _topic(call, name, f"where group {group} puts records that keep failing")
+    return await _topic(call, name, f"for the dead letters of group {group}")
 
 
 async def _collect(pages: Pages, cursor: str | None, use: Use) -> None:
@@ -181,7 +185,7 @@ async def _topic(call: Call, name: str, purpose: str) -> TopicInfo:
     found = await call.services.topics.topic(name)
     if found is None:
         raise TopicNotFound(
-            f"there is no topic {name[:500]!r}, {purpose}; a worker of the group makes it. Check the names "
+            f"there is no topic {name[:500]!r}, {purpose}; a worker of the group creates it. Check the names "
             "of topic and group: GET /v1/topics lists all topics",
             topic=name[:500],
         )
@@ -215,7 +219,7 @@ class Retries:
 
 
 async def _append(call: Call, topic: TopicInfo, partition: int, records: Sequence[Record]) -> AppendReceipt:
-    """Append records to one partition, all or none of them, acknowledged by a quorum."""
+    """Append records to one partition, all or none, acknowledged by a quorum."""
     build = partial(
         json_records.build_batches,
         records,
@@ -240,7 +244,7 @@ async def _append(call: Call, topic: TopicInfo, partition: int, records: Sequenc
 
 
 def _bodies(partition: int, letters: Sequence[Letter], shape: str | None) -> Bodies:
-    """Dead letters as JSON; without values if there is no ``shape`` for them."""
+    """Return dead letters as JSON; without values if ``shape`` is None."""
     return [_body(partition, letter, shape) for letter in letters]
 
 
@@ -282,7 +286,7 @@ ROUTES = (
             GROUP,
             Parameter("limit", "maximum number of items", LIMITS.schema),
             _PAGE_TOKEN,
-            Parameter("reason", "a part of the reason, in any case"),
+            Parameter("reason", "part of the reason; case does not matter"),
             Parameter("key", "the key of the record that failed, as text"),
             Parameter(
                 "id",
@@ -292,7 +296,7 @@ ROUTES = (
             ),
             Parameter(
                 "format",
-                "`auto` shows values as a fetch does, `base64` all of them in base64",
+                "`auto` shows values like a fetch, `base64` shows all values in base64",
                 {"type": "string", "enum": list(FORMATS), "default": "auto"},
             ),
         ),

@@ -1,6 +1,6 @@
-"""Delayed messages: produced, listed, described, moved to another time, cancelled.
+"""Handles delayed messages: produces, lists, describes, reschedules and cancels them.
 
-Leaves to others: when they are due, and how they come to their partition (``delayed``).
+Leaves to others: when messages are due, and their delivery to partitions (``delayed``).
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from raftlog.wire import bodies
 from raftlog.wire import delays as wire
 from raftlog.wire.delays import DELAYED_BYTES_MAX, DELAYED_RECORDS_MAX
 
-KEYS_BYTES_MAX = 1 << 20  # of one page, which has all keys whole; one more key may exceed it
+KEYS_BYTES_MAX = 1 << 20  # bytes of keys in one page, which has complete keys; one more key may exceed it
 QUERY = ("delay", "deliver_at")
 
 
 def in_query(call: Call) -> bool:
-    """Whether the query delays the records of a produce."""
+    """Return whether the query delays the records of a produce."""
     return bool(call.query) and any(name in call.query for name in QUERY)
 
 
 async def produce(
     call: Call, topic: TopicInfo, placed: Sequence[Placed], *, acks: Acks, timeout_ms: int
 ) -> web.Response:
-    """Accept records that are delayed, all or none."""
+    """Accept delayed records, all or none."""
     _check(call, topic, placed, acks)
     due = _due_of_each(placed, _due_of_query(call.query))
     groups = json_records.spread(placed, topic.writable_partitions, call.services.rng)
@@ -80,7 +80,7 @@ async def produce(
 
 
 async def list_messages(call: Call) -> web.StreamResponse:
-    """Messages that are not in their topics yet."""
+    """List messages that are not in their topics yet."""
     limit = min(wire.SHOWN_MAX, pagination.LIMIT.of(call.query, "limit"))
     token = call.query.get("page_token")
     after = None if token is None else _token(token)
@@ -92,7 +92,7 @@ async def list_messages(call: Call) -> web.StreamResponse:
         try:
             message = await service.message(which, one, timeout_ms)
         except errors.DelayedNotFound:
-            continue  # it has left meanwhile
+            continue  # delivered or cancelled during the request
         items.append(_body(which, one, message))
         keys_bytes += len(message.key or b"")
         if keys_bytes > KEYS_BYTES_MAX and shown < len(found):
@@ -102,7 +102,7 @@ async def list_messages(call: Call) -> web.StreamResponse:
 
 
 async def get_message(call: Call) -> web.StreamResponse:
-    """One message with its record."""
+    """Describe one message with its record."""
     which, timeout_ms = _named(call), call.services.limits.control_timeout_ms
     found = await call.services.delayed.read(which, timeout_ms)
     message = await call.services.delayed.message(which, found, timeout_ms)
@@ -110,14 +110,16 @@ async def get_message(call: Call) -> web.StreamResponse:
 
 
 async def reschedule(call: Call) -> web.StreamResponse:
-    """Another time for a message."""
+    """Reschedule a message."""
     which, wanted = _named(call), await read_json(call, wire.RescheduleMessage)
     due = due_of(wanted.delay, wanted.deliver_at)
     if due is None:
         raise InvalidRequest("send delay or deliver_at", field="deliver_at")
     service, timeout_ms = call.services.delayed, call.services.limits.control_timeout_ms
     before = await service.read(which, timeout_ms)
-    message = await service.message(which, before, timeout_ms)  # no step behind the change may fail
+    message = await service.message(
+        which, before, timeout_ms
+    )  # read before the change, because no step after the change may fail
     topic = await call.services.topics.topic(before.waiting.topic)
     found = await service.reschedule(
         which,
@@ -129,34 +131,34 @@ async def reschedule(call: Call) -> web.StreamResponse:
 
 
 async def cancel(call: Call) -> web.StreamResponse:
-    """Drop a message; 204 says that it was in time."""
+    """Cancel a message; the response is 204 if it was in time."""
     which = _named(call)
     await call.services.delayed.cancel(which, call.services.limits.control_timeout_ms)
     return web.Response(status=204)
 
 
 def _check(call: Call, topic: TopicInfo, placed: Sequence[Placed], acks: Acks) -> None:
-    refuse_key(call.request, "cannot be combined with a delay yet: leave out the key")
+    refuse_key(call.request, "cannot be combined with a delay yet: omit the header")
     if producer_of(call.request) is not None:
         raise InvalidRequest(
-            "records of a producer or of a transaction cannot be delayed; leave out its headers",
+            "records of a producer or of a transaction cannot be delayed; omit the producer's headers",
             field="delay",
         )
     if acks != QUORUM:
-        raise InvalidRequest(f"a delay needs acks=quorum, not acks={acks}; leave out acks", field="acks")
+        raise InvalidRequest(f"a delay needs acks=quorum, not acks={acks}; omit acks", field="acks")
     if len(placed) > DELAYED_RECORDS_MAX:
         raise RecordTooLarge(
-            f"one request takes {DELAYED_RECORDS_MAX} delayed records at most; send several",
+            f"one request takes at most {DELAYED_RECORDS_MAX} delayed records; send several requests",
             limit_records=DELAYED_RECORDS_MAX,
         )
     check_records(call, topic, placed)
 
 
 def check_records(call: Call, topic: TopicInfo, placed: Sequence[Placed]) -> None:
-    """Whether a topic will take records that are stored in it later. Raises ``InvalidRequest``."""
+    """Check that a topic will accept records that are stored later. Raises ``InvalidRequest``."""
     if topic.is_internal:
         raise InvalidRequest(
-            f"{topic.name} is the system's own; delay records of another topic", field="topic"
+            f"{topic.name} is an internal topic; delay records of another topic", field="topic"
         )
     _check_keys(call, topic, placed)
     sizes = [json_records.size_of(item.record) for item in placed]
@@ -168,12 +170,14 @@ def check_records(call: Call, topic: TopicInfo, placed: Sequence[Placed]) -> Non
 
 
 def _check_keys(call: Call, topic: TopicInfo, placed: Sequence[Placed]) -> None:
-    """A compacted topic would refuse a record without a key when it is due."""
+    """Raise ``InvalidRecord`` for a record without a key, which a compacted topic would refuse when it is
+    due.
+    """
     if not compacts(call.services.config_of(topic)):
         return
     missing = [place for place, item in enumerate(placed) if item.record.key is None]
     if missing:
-        what = f"/records/{missing[0]}: has no key, and the topic is compacted: send a key with every record"
+        what = f"/records/{missing[0]}: has no key, but the topic is compacted: send a key with every record"
         raise InvalidRecord(what, errors=[what])
 
 
@@ -189,13 +193,13 @@ def _due_of_each(placed: Sequence[Placed], default: Due | None) -> list[Due]:
     due = [item.due or default for item in placed]
     missing = [place for place, one in enumerate(due) if one is None]
     if missing:
-        what = f"/records/{missing[0]}: has no delay, and others have: send them in requests of their own"
+        what = f"/records/{missing[0]}: has no delay, but others have one: send them in separate requests"
         raise InvalidRecord(what, errors=[what])
     return [one for one in due if one is not None]
 
 
 def _majority(call: Call, partition: int) -> int:
-    """So many replicas at least have fsynced an accepted message."""
+    """Return the least number of replicas that have fsynced an accepted message."""
     delayed = call.services.controller.image.topics.get(TOPIC)
     return 1 if delayed is None else len(delayed.partitions[partition].replicas) // 2 + 1
 
@@ -252,7 +256,7 @@ def _whole_body(which: MessageId, found: Described, message: Message) -> wire.De
 _ID = Parameter("delayed_id", "the `delayed_id` of a message", place="path")
 
 ROUTES = (
-    Route(wire.LIST, list_messages, (Parameter("topic", "only those for this topic"), LIMIT, PAGE_TOKEN)),
+    Route(wire.LIST, list_messages, (Parameter("topic", "only messages for this topic"), LIMIT, PAGE_TOKEN)),
     Route(wire.DESCRIBE, get_message, (_ID,)),
     Route(wire.RESCHEDULE, reschedule, (_ID,)),
     Route(wire.CANCEL, cancel, (_ID,)),

@@ -1,7 +1,7 @@
-"""Groups, queues, schedules and delayed messages that depend on a topic, for people who want to delete it.
+"""Describes the groups, queues, schedules and delayed messages that depend on a topic, before its deletion.
 
-Nothing is decided here. What becomes of each when its topic is deleted is with its owner (``groups``,
-``delayed``).
+This module decides nothing: the owners (``groups``, ``delayed``) decide what happens to them when the topic
+is deleted.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from raftlog.records.failures import dead_letter_topic
 from raftlog.wire import dependents
 from raftlog.wire.dependents import DependentGroup, TopicDependents
 
-GROUPS_MAX: Final = 1_000  # of one response
+GROUPS_MAX: Final = 1_000  # groups in one response
 
 
 async def get_dependents(call: Call) -> web.StreamResponse:
-    """Groups and queues by name, and how many schedules and delayed messages."""
+    """Return groups and queues by name, and the numbers of schedules and delayed messages."""
     topic, services = call.topic(), call.services
     (group_count, groups), counted = await asyncio.gather(
         services.groups.of_topic(topic.name, str(topic.topic_id), GROUPS_MAX),

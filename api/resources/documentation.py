@@ -1,4 +1,4 @@
-"""The contract as documents generated from the route table: OpenAPI 3.1 and an HTML page."""
+"""Generates the documents of the contract from the route table: OpenAPI 3.1 and an HTML page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from raftlog.wire.operation import BodyType
 from raftlog.wire.problems import Problem
 
 REFERENCE = "#/components/schemas/{name}"
-GONE = 410  # an offset below the log start; the table has 416 for offsets above the end
+GONE = 410  # status of an offset below the log start; the table has 416, for offsets above the end
 
 _EVERYWHERE = (headers.REQUEST_ID, headers.METADATA_VERSION)
 _OF_HEADERS = {
@@ -31,12 +31,12 @@ _OF_HEADERS = {
     headers.TIMEOUT_CAPPED: "the longest timeout of the broker, such as `300s`, if `timeout` was longer",
     headers.NEXT_OFFSET: "the next offset to fetch",
     headers.HIGH_WATERMARK: "one past the newest record that can be read",
-    headers.LAST_STABLE_OFFSET: "no transaction below it is open; end of what `isolation=committed` shows",
+    headers.LAST_STABLE_OFFSET: "no transaction below it is open; end of reads with `isolation=committed`",
     headers.LOG_START_OFFSET: "the oldest record kept",
     headers.LEADER_EPOCH: "the term of the leader",
     headers.ARCHIVED: "`true`: these records are below the log start, and come from the archive",
     headers.SERVED_BY: "the id of the broker whose replica was read",
-    headers.IDEMPOTENCY_REPLAYED: "`true`: an equal request was carried out before, and this was its answer",
+    headers.IDEMPOTENCY_REPLAYED: "`true`: an equal request was carried out before, and this is its response",
     "Location": "the path of the resource",
     "ETag": "the version, for If-Match",
 }
@@ -45,7 +45,7 @@ JsonObject = dict[str, object]
 
 
 def routes(table: Sequence[Route], version: str, limits: Limits) -> tuple[Route, ...]:
-    """The routes of the two documents, which also describe these routes, and the redirect to the page."""
+    """Return the routes of the two documents, which also describe these routes, and of the redirect."""
     described: list[Route] = [*table]
     own = (
         Route(
@@ -60,7 +60,7 @@ def routes(table: Sequence[Route], version: str, limits: Limits) -> tuple[Route,
 
 
 def openapi(table: Iterable[Route], version: str, limits: Limits) -> JsonObject:
-    """The OpenAPI document of a route table, for a broker with these limits."""
+    """Return the OpenAPI document of a route table, for a broker with these limits."""
     table = tuple(table)
     structs: list[type] = [Problem, *dict.fromkeys(struct for route in table for struct in _structs(route))]
     references, components = msgspec.json.schema_components(tuple(structs), ref_template=REFERENCE)
@@ -83,10 +83,10 @@ def openapi(table: Iterable[Route], version: str, limits: Limits) -> JsonObject:
 
 
 def _portable(schema: object) -> object:
-    """The schema for tools of other languages.
+    """Translate a schema for tools of other languages.
 
     Tuples become arrays of any of their parts: many tools do not support ``prefixItems``. The end of a
-    pattern is ``$``, since ``\\Z`` has no meaning there.
+    pattern becomes ``$``, because ``\\Z`` has no meaning in these languages.
     """
     if isinstance(schema, list):
         return [_portable(part) for part in schema]
@@ -101,7 +101,7 @@ def _portable(schema: object) -> object:
 
 
 def reference_page(table: Iterable[Route], version: str) -> bytes:
-    """The contract as one self-contained HTML page."""
+    """Return the contract as one self-contained HTML page."""
     sections = "".join(_section(route) for route in table)
     return page(
         "raftlog HTTP API",
@@ -115,12 +115,14 @@ def reference_page(table: Iterable[Route], version: str) -> bytes:
 
 
 async def root(_: Call) -> web.StreamResponse:
-    """Redirects a browser to the page."""
+    """Redirect a browser to the page."""
     return web.Response(status=303, headers={"Location": documents.PAGE.path})
 
 
 def _page(make: Callable[[], bytes], content_type: str) -> Handler:
-    """A page that is made once, at its first request; the contract takes 50 ms and more."""
+    """Create a handler that generates a page once, at its first request; the contract takes 50 ms and
+    more.
+    """
     made: list[bytes] = []
     making = asyncio.Lock()
 

@@ -1,9 +1,9 @@
-"""Server-sent events: one partition, followed until the reader disconnects, the topic is deleted or the
-broker stops.
+"""Streams server-sent events of one partition.
 
-Events are ``record`` (its ``id`` is the offset, its data that of a JSON fetch), ``heartbeat`` while nothing
-is written, and ``problem`` with an RFC 9457 body before the stream ends. A reader that reconnects with
-``Last-Event-ID`` continues after that offset: the broker keeps no state for it.
+The stream ends when the client disconnects, the topic is deleted or the broker stops. Events are ``record``
+(its ``id`` is the offset, its data is that of a JSON fetch), ``heartbeat`` while no records are written, and
+``problem`` with an RFC 9457 body before the stream ends. A client that reconnects with ``Last-Event-ID``
+continues after that offset: the broker keeps no state for it.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ RECORDS_PER_WRITE = 1_000
 
 
 async def stream(call: Call, view: View, request: FetchRequest) -> web.StreamResponse:
-    """Follow a partition. Errors in the request are ordinary problems, before the stream."""
+    """Follow a partition. Errors in the request are ordinary problems, before the stream begins."""
     if "limit" in call.query:
         raise InvalidRequest("limit is for JSON; an event stream does not end", field="limit")
     with call.admission.parked.hold(client_of(call.request), 1):
-        # A read of one batch finds errors; its records are read again by the stream.
+        # A read of one batch finds errors; the stream reads its records again.
         one = replace(request, bytes_max=1, wait_ms=0, tags=(), tags_all=(), tags_none=())
         first = (await read_at_once(call, view.target, one)).offset
         request = replace(request, position=first, wait_ms=0)
@@ -58,15 +58,16 @@ async def stream(call: Call, view: View, request: FetchRequest) -> web.StreamRes
             body = problem(error, instance=call.request.path, request_id=call.request_id)
             await write(call, response, event("problem", msgspec.json.encode(body)))
         except (ConnectionError, TimeoutError):
-            response.force_close()  # without waiting for the reader
+            response.force_close()  # close without waiting for the client
     return response
 
 
 async def _follow(
     call: Call, view: View, request: FetchRequest, response: web.StreamResponse
 ) -> RaftlogError:
-    """Returns the error that ended the partition's side. Raises ``ConnectionError`` when the reader has
-    disconnected.
+    """Write events until an error ends the stream; return this error.
+
+    Raises ``ConnectionError`` if the client has disconnected.
     """
 
     async def read(request: FetchRequest) -> FetchResult:
@@ -81,14 +82,14 @@ async def _follow(
             with call.admission.answers.turn(partial(has_client, call.request)) as turn:
                 result = await read_in_turn(read, request, turn)
                 next_offset, has_events = await _show(call, view, result, response, turn)
-            # Records of foreign producers may all be skipped, for a long time.
+            # Batches whose tags are not listed may be skipped completely, for a long time.
             is_silent = not has_events and clock.monotonic() >= written_s + heartbeat_ms / 1000
             if not result.data or is_silent:
                 is_past = view.wanted is not None and next_offset > 0
                 await write(call, response, heartbeat(next_offset, result.high_watermark, has_id=is_past))
             if has_events or not result.data or is_silent:
                 written_s = clock.monotonic()
-            del result  # the next read may wait long
+            del result  # free the memory: the next read may wait long
             request = replace(request, position=Offset(next_offset), wait_ms=heartbeat_ms)
     except RaftlogError as error:
         return error
@@ -97,10 +98,11 @@ async def _follow(
 async def _show(
     call: Call, view: View, result: FetchResult, response: web.StreamResponse, turn: Turn
 ) -> tuple[int, bool]:
-    """Write the records of one read, page by page: the next page is built when the reader has taken this one.
-    Returns the next offset, and whether there was anything to write.
+    """Write the records of one read page by page; each page is built when the client has read the previous
+    one.
 
-    Readers of one partition are woken by the same records: each page is built by one of them, for all.
+    Returns the next offset, and whether events were written. Readers of one partition are woken by the same
+    records: one of them builds each page, for all.
     """
     batches = tuple((batch.base_offset, batch.header.crc) for batch in split_batches(result.data))
     pages: Iterator[Page] | None = None
@@ -108,7 +110,7 @@ async def _show(
     while True:
         if open_bytes:
             turn.wait(open_bytes, partial(abort, call))
-        # What the events depend on; a checksum identifies the rest of its batch.
+        # The key has all inputs of the events; a checksum identifies the contents of its batch.
         with call.streams.recent.page((view, at, batches)) as recent:
             if (shown := await recent.found(turn, is_short=is_shown_fast(result))) is None:
                 pages = pages or view.pages(replace(result, offset=Offset(at)))
@@ -127,21 +129,21 @@ async def _show(
 
 
 async def _shown(view: View, pages: Iterator[Page], result: FetchResult, turn: Turn) -> ShownPage:
-    """The next of ``pages`` as events. The page itself is not held while the reader takes them."""
+    """Return the next of ``pages`` as events. The page itself is freed before the client reads them."""
     page = await view.next_page(pages, result, turn)
     events = await turn.computed(partial(_events, page), is_short=is_shown_fast(result))
     return ShownPage(events, page.next_offset, page.open_bytes)
 
 
 def event(name: str, data: bytes) -> bytes:
-    """One event; its JSON has no line breaks."""
+    """Encode one event; its JSON has no line breaks."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
 
 
 def heartbeat(next_offset: int, high_watermark: int, *, has_id: bool = False) -> bytes:
-    """Keeps the connection open through proxies and reports the high watermark.
+    """Encode a heartbeat, which keeps the connection open through proxies and reports the high watermark.
 
-    With ``has_id`` a reader that reconnects continues at ``next_offset``: records below were skipped.
+    With ``has_id``, a client that reconnects continues at ``next_offset``: records below were skipped.
     """
     data = b'{"next_offset":%d,"high_watermark":%d}' % (next_offset, high_watermark)
     return (b"id: %d\n" % (next_offset - 1) if has_id else b"") + event("heartbeat", data)

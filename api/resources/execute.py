@@ -1,6 +1,7 @@
-"""``POST /v1/transactions:execute``: records of several topics and offsets of a group, all or nothing.
+"""Handles ``POST /v1/transactions:execute``: records of several topics and offsets of a group, all or none.
 
-Everything is validated before the transaction is opened. Leaves to others: the transaction (``one_shot``).
+The whole request is validated before the transaction is opened. Leaves to others: the transaction
+(``one_shot``).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from transactions.decisions import PARTITIONS_MAX
 from transactions.records import Handle
 
 Targets = dict[TopicPartition, list[int]]
-"""The numbers of the records for each partition."""
+"""The indexes of the records for each partition."""
 
 
 class _Parts(Request):
@@ -55,11 +56,11 @@ class _Wanted:
     """A valid request."""
 
     topics: Mapping[str, TopicInfo]
-    records: Sequence[tuple[str, Placed]]  # each with its topic
+    records: Sequence[tuple[str, Placed]]  # each record with its topic
 
 
 async def execute(call: Call) -> web.StreamResponse:
-    """Open a transaction, add all records and offsets, commit, and answer."""
+    """Open a transaction, add all records and offsets, commit, and respond."""
     key, limits = key_of(call.request), call.services.limits
     timeout_ms = call.capped_ms("timeout", limits.produce_timeout_ms_max, limits.produce_timeout_ms_default)
     if (media_type := media_type_of(call.request)) != media_types.JSON:
@@ -68,7 +69,7 @@ async def execute(call: Call) -> web.StreamResponse:
         body = await read_body(call.request, held, limits)
         is_short = len(body) <= WHOLE_BYTES_MAX
         parts = await computed(partial(_parts_of, body, records_max(call, key)), is_short=is_short)
-        name = parts.transactional_id  # selects the coordinator, which knows keys of its own only
+        name = parts.transactional_id  # selects the coordinator, which knows only its own keys
         scope = call.request.path if name is None else f"{call.request.path} {name}"
         claim = None if key is None else await one_shot.claimed(call, key, body, scope=scope)
         del body
@@ -81,7 +82,7 @@ async def execute(call: Call) -> web.StreamResponse:
             return await one_shot.first_answer_or(call, error, claim, name)
         created_ms = [placed.record.timestamp_ms for _, placed in wanted.records]
         topics = wanted.topics
-        del parts, wanted  # the size of the body is now counted by the batches
+        del parts, wanted  # from here on the batches account for the size of the body
         try:
             return await one_shot.run(
                 call,
@@ -124,7 +125,7 @@ async def _offsets_of(call: Call, parts: _Parts) -> Commit | None:
     added = await decoded_json(text, AddOffsets, prefix="/group_offsets")
     commit = await commit_of(call, added.group, added)
     if not commit.offsets:
-        return None  # all were of removed partitions
+        return None  # all offsets were of removed partitions
     await call.services.group_offsets.check(commit.offsets)
     return commit
 
@@ -139,14 +140,16 @@ def _placed(call: Call, records: Sequence[wire.TopicRecord]) -> _Wanted:
                 f"{pointer}: there is no topic {name!r}; GET /v1/topics lists them", topic=name
             )
         if topics[name].is_internal:
-            raise InvalidRequest(f"{pointer}: {name} is the system's own; write to another", field=pointer)
+            raise InvalidRequest(
+                f"{pointer}: {name} is an internal topic; write to another topic", field=pointer
+            )
 
     def place(record: wire.TopicRecord) -> Placed:
         topic = topics[record.topic]
         placed = json_records.place(record, topic.writable_partitions, None, trace, len(topic.partitions))
         if placed.due is not None:
             raise InvalidRequest(
-                "a record of a transaction cannot be delayed; produce it alone", field="delay"
+                "a record of a transaction cannot be delayed; produce it in a separate request", field="delay"
             )
         return placed
 
@@ -156,7 +159,7 @@ def _placed(call: Call, records: Sequence[wire.TopicRecord]) -> _Wanted:
 
 
 def _targets(call: Call, wanted: _Wanted) -> Targets:
-    """Records of a topic that have no partition share one, as in a produce."""
+    """Choose partitions. Records of a topic without a partition share one partition, as in a produce."""
     by_topic: dict[str, list[int]] = {}
     for number, (topic, _) in enumerate(wanted.records):
         by_topic.setdefault(topic, []).append(number)
@@ -168,8 +171,8 @@ def _targets(call: Call, wanted: _Wanted) -> Targets:
             targets[TopicPartition(topic, partition)] = [numbers[place] for place in places]
     if len(targets) > PARTITIONS_MAX:
         raise InvalidRequest(
-            f"records: a transaction has at most {PARTITIONS_MAX} partitions, and these have {len(targets)}; "
-            "send several requests",
+            f"records: a transaction has at most {PARTITIONS_MAX} partitions, but the records have "
+            f"{len(targets)}; send several requests",
             field="/records",
         )
     return targets
@@ -213,7 +216,7 @@ ROUTES = (
         (
             duration(
                 "timeout",
-                "how long the transaction may take, such as `5s`",
+                "longest duration of the transaction, such as `5s`",
                 lambda limits: limits.produce_timeout_ms_default,
             ),
             IDEMPOTENCY_KEY,

@@ -1,7 +1,7 @@
-"""Fetch: records of one partition as JSON, as binary batches, or as an event stream; and one message.
+"""Handles fetches: records of one partition as JSON, as binary batches, or as an event stream; one message.
 
 A read is a function of its URL: the broker keeps no cursor. Without records it returns 204 with the next
-offset in a header. A waiting request ends when there are records, its time is over, its topic is deleted
+offset in a header. A waiting request ends when there are records, its time has passed, its topic is deleted
 (404), or its client disconnects.
 """
 
@@ -57,7 +57,7 @@ _JSON_ONLY = ("limit", "format", "undecodable")
 
 
 async def fetch(call: Call) -> web.StreamResponse:
-    """Records of one partition, in the media type that the client accepts."""
+    """Return records of one partition, in the media type that the client accepts."""
     _, target = call.partition()
     if "route" in call.query and (other := redirect_to_leader(call, target)) is not None:
         return other
@@ -73,7 +73,7 @@ async def fetch(call: Call) -> web.StreamResponse:
 
 
 async def message(call: Call) -> web.StreamResponse:
-    """One record, by its address."""
+    """Return one record by its offset."""
     _, target = call.partition()
     offset = parameters.OFFSET.read(call.match_info["offset"], "offset")
     committed_only = parameters.committed_only(call.query)
@@ -82,13 +82,14 @@ async def message(call: Call) -> web.StreamResponse:
     )
     if not result.data and offset < result.high_watermark:
         raise RecordNotFound(
-            f"offset {offset} of {target} is part of a transaction that is still open; retry when it has "
-            "ended, or ask with isolation=uncommitted",
+            f"offset {offset} of {target} is part of a transaction that is still open; retry after its "
+            "end, or send isolation=uncommitted",
             offset=offset,
         )
     if not result.data:
         raise OffsetOutOfRange(
-            f"offset {offset} of {target} is not written yet; the newest is {result.high_watermark - 1}",
+            f"offset {offset} of {target} is not written yet; the newest offset is "
+            f"{result.high_watermark - 1}",
             start=result.log_start_offset,
             end=result.high_watermark,
             offset=offset,
@@ -104,7 +105,7 @@ async def message(call: Call) -> web.StreamResponse:
 async def _fetch_batches(call: Call, target: TopicPartition) -> web.Response:
     for name in _JSON_ONLY:
         if name in call.query:
-            raise InvalidRequest(f"{name} is for JSON; binary responses are bounded by max_bytes", field=name)
+            raise InvalidRequest(f"{name} is for JSON; limit binary responses with max_bytes", field=name)
     request = _request_of(call)
     if request.bytes_max >= IN_PIECES_BYTES_MIN and can_send_pieces(call):
         request = structs.replace(request, in_pieces=True)
@@ -115,7 +116,9 @@ async def _fetch_batches(call: Call, target: TopicPartition) -> web.Response:
     places["Content-Type"] = media_types.BATCH
     if result.rest is not None:
         return BatchesAnswer(result.data, result.rest, places)
-    return web.Response(body=bytes(result.data), headers=places)  # copies the batches of another broker
+    return web.Response(
+        body=bytes(result.data), headers=places
+    )  # copies the batches, which came from another broker
 
 
 async def _fetch_json(call: Call, target: TopicPartition) -> web.Response:
@@ -163,7 +166,7 @@ async def _page(call: Call, view: View, request: FetchRequest, turn: Turn) -> tu
         except OffsetOutOfRange:
             if isinstance(request.position, int):
                 raise
-            # Retention deleted the offset of a second read, which the client did not name.
+            # Retention deleted the offset of a second read, which the client did not choose.
 
 
 def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
@@ -183,7 +186,7 @@ def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
         position = Start.EARLIEST
     if selection is not None and isinstance(position, LastRecords):
         raise InvalidRequest(
-            f"offset is {query['offset']}, which counts records of all tags; with tags send a number, "
+            f"offset is {query['offset']}, which counts records of all tags; with tags, send a number, "
             "earliest, latest or timestamp:2026-01-01T00:00:00Z",
             field="offset",
         )
@@ -203,13 +206,13 @@ def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
 
 
 def _with_closest(call: Call, request: FetchRequest) -> FetchRequest:
-    """A read that any replica may serve, if its URL says so. Raises ``InvalidRequest``."""
+    """Add the parameters of a fetch that any replica may serve. Raises ``InvalidRequest``."""
     query = call.query
     min_offset = Offset(MIN_OFFSET.of(query, "min_offset"))
     if parameters.one_of(query, "read_from", SOURCES) == "leader":
         for name in ("rack", "max_staleness"):
             if name in query:
-                raise InvalidRequest(f"{name} is for read_from=closest; send that, too", field=name)
+                raise InvalidRequest(f"{name} needs read_from=closest; send both", field=name)
         return structs.replace(request, min_offset=min_offset) if min_offset else request
     return structs.replace(
         request,
@@ -266,8 +269,8 @@ def _places(result: FetchResult, next_offset: int) -> dict[str, str]:
 
 _FORMAT = Parameter(
     "format",
-    "how JSON represents values: `auto` has objects and arrays as JSON, other UTF-8 as strings, all "
-    "others in base64; the other formats have every value in that form, or return 422",
+    "representation of values in JSON: `auto` shows objects and arrays as JSON, other UTF-8 as strings, "
+    "and all other values in base64; the other formats show each value in that form, or return 422",
     {"type": "string", "enum": list(FORMATS), "default": "auto"},
 )
 _UNDECODABLE = Parameter(
@@ -279,9 +282,9 @@ _UNDECODABLE = Parameter(
 _SELECTION = (
     Parameter(
         "tags",
-        f"only records with at least one of these tags, with commas between them; 1 to {TAGS_MAX} tags of 1 "
+        f"only records with at least one of these tags, separated by commas; 1 to {TAGS_MAX} tags of 1 "
         f"to {TAG_CHARACTERS_MAX} characters without commas and control characters. The next offset is past "
-        "what was skipped, also in a response without records; binary responses may have other records, too",
+        "skipped records, also in a response without records; binary responses may have other records, too",
         {"type": "string"},
     ),
     Parameter(
@@ -292,7 +295,7 @@ _SELECTION = (
     ),
     Parameter(
         "tags_none",
-        "only records with none of these tags, and so also records without tags; a tag of `tags` or "
+        "only records with none of these tags, including records without tags; a tag of `tags` or "
         "`tags_all` is refused here",
         {"type": "string"},
     ),
@@ -300,18 +303,20 @@ _SELECTION = (
 _CLOSEST = (
     Parameter(
         "read_from",
-        "which replica is read: `leader` (the default), or `closest`: the one in the reader's rack, if it is "
-        "in sync, and else the leader. With `route=none` only that of the broker asked, or 421",
+        "which replica is read: `leader` (the default), or `closest`: the replica in the reader's rack if "
+        "it is in sync, otherwise the leader. With `route=none` only the replica of the requested broker, "
+        "or 421",
         {"type": "string", "enum": list(SOURCES), "default": SOURCES[0]},
     ),
     Parameter(
         "rack",
-        "with `read_from=closest`: the reader's rack. By default that of the broker asked",
+        "with `read_from=closest`: the reader's rack; the default is the rack of the broker that gets the "
+        "request",
         {"type": "string", "minLength": 1, "maxLength": RACK_CHARACTERS_MAX},
     ),
     Parameter(
         "max_staleness",
-        "with `read_from=closest`: the replica knows at least what was committed so long before it was read; "
+        "with `read_from=closest`: the replica has at least the records that were committed this long ago; "
         f"{parameters.duration_text(STALENESS_MS_MIN)} to {parameters.duration_text(STALENESS_MS_MAX)}",
         {
             "type": "string",
@@ -321,8 +326,8 @@ _CLOSEST = (
     ),
     Parameter(
         "min_offset",
-        "the replica knows all records below this offset: one past the reader's newest write, so that the "
-        "reader sees it. The read waits for it, at least half a second",
+        "the replica has all records below this offset: one past the reader's newest write, so that the "
+        "reader sees its write. The read waits for it, at least half a second",
         MIN_OFFSET.schema,
     ),
 )
@@ -341,10 +346,10 @@ _PARAMETERS = (
     ),
     Parameter(
         "min_bytes",
-        "with `wait`: wait until that many bytes are available",
+        "with `wait`: wait until this number of bytes is available",
         lambda limits: _bytes_min(limits).schema,
     ),
-    duration("wait", "how long to wait for records, such as `30s`", lambda _: 0),
+    duration("wait", "longest wait for records, such as `30s`", lambda _: 0),
     *_SELECTION,
     _FORMAT,
     _UNDECODABLE,

@@ -1,4 +1,4 @@
-"""Groups in JSON, and the parts that requests about them have in common."""
+"""Converts groups to JSON, and reads the common parts of requests about groups."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from raftlog.wire import groups as wire
 from raftlog.wire.limits import NAME_CHARACTERS_MAX, NAME_PATTERN
 from raftlog.wire.tags import InvalidSelection, checked_selection
 
-SESSION_MS = (100, 1_800_000)  # the shortest, the longest
+SESSION_MS = (100, 1_800_000)  # shortest, longest
 REBALANCE_MS = (100, 3_600_000)
 HEARTBEATS_PER_SESSION = 3
-MEMBER_ID_BYTES = 16  # a member is known by its id
+MEMBER_ID_BYTES = 16  # a member proves itself by its id
 _NAME = re.compile(NAME_PATTERN)
 
 GROUP = Parameter("group", "name of a group", {"type": "string", "maxLength": NAME_CHARACTERS_MAX}, "path")
@@ -34,7 +34,7 @@ MEMBER = Parameter(
 
 
 def name_of(call: Call, field: str) -> str:
-    """A name in the path: ``group`` or ``member``."""
+    """Return a name in the path: ``group`` or ``member``. Raises ``InvalidRequest``."""
     name = call.match_info[field]
     if not _NAME.fullmatch(name):
         raise InvalidRequest(
@@ -44,12 +44,12 @@ def name_of(call: Call, field: str) -> str:
 
 
 def new_member_id(rng: Random) -> str:
-    """The id of a member that has not chosen one."""
+    """Create the id of a member that has not chosen one."""
     return f"m-{rng.randbytes(MEMBER_ID_BYTES).hex()}"
 
 
 def milliseconds(value: wire.Duration, field: str, bounds: tuple[int, int]) -> int:
-    """A time in a body: milliseconds, or a text such as ``10s``."""
+    """Parse a time in a body: milliseconds, or a text such as ``10s``. Raises ``InvalidRequest``."""
     found = units.duration_ms(value) if isinstance(value, str) else value
     low, high = bounds
     if found is None or not low <= found <= high:
@@ -62,15 +62,18 @@ def milliseconds(value: wire.Duration, field: str, bounds: tuple[int, int]) -> i
 
 
 async def commit_of(call: Call, group: str, wanted: wire.MemberOffsets) -> Commit:
-    """The commit of a body's offsets, for the topics with these names now, without removed partitions.
+    """Build the commit of a body's offsets, for the current topics of these names, without removed
+    partitions.
 
     Raises ``TopicNotFound``, ``PartitionNotFound`` and ``InvalidRequest``.
     """
     if wanted.generation >= 0 and wanted.member_id is None:
-        raise InvalidRequest("member_id: a commit with a generation needs it, too", field="member_id")
+        raise InvalidRequest("member_id is missing: a commit with a generation needs it", field="member_id")
     await call.services.topics.hear_of((each.topic, each.partition) for each in wanted.offsets)
     offsets = call.services.group_offsets
-    newest = {(each.topic, each.partition): each for each in wanted.offsets}  # the last one of each counts
+    newest = {
+        (each.topic, each.partition): each for each in wanted.offsets
+    }  # the last offset of each partition counts
     return Commit(
         group=group,
         offsets=tuple(
@@ -85,7 +88,7 @@ async def commit_of(call: Call, group: str, wanted: wire.MemberOffsets) -> Commi
 
 
 def metadata_of(raw: msgspec.Raw | msgspec.UnsetType) -> bytes:
-    """The metadata of a member, as it came."""
+    """Return the metadata of a member, unchanged. Raises ``InvalidRequest`` above the limit."""
     metadata = b"" if isinstance(raw, msgspec.UnsetType) else bytes(raw)
     if len(metadata) > wire.METADATA_BYTES_MAX:
         raise InvalidRequest(
@@ -95,7 +98,9 @@ def metadata_of(raw: msgspec.Raw | msgspec.UnsetType) -> bytes:
 
 
 def selection_of(wanted: HasTags) -> TagSelection | None:
-    """The tags of the records that a member reads, or a queue delivers; an empty list is no condition."""
+    """Return the selection of the records that a member reads or a queue delivers; empty lists do not
+    count.
+    """
     try:
         return checked_selection(wanted.tags or None, wanted.tags_all or None, wanted.tags_none or None)
     except InvalidSelection as error:
@@ -103,19 +108,19 @@ def selection_of(wanted: HasTags) -> TagSelection | None:
 
 
 def partitions_of(given: Iterable[wire.TopicPartitions]) -> dict[str, tuple[int, ...]]:
-    """Partitions by topic. One that is named twice stays twice."""
+    """Group partitions by topic. A partition that is named twice appears twice."""
     return by_topic((each.topic, number) for each in given for number in each.partitions)
 
 
 def listed(partitions: Mapping[str, tuple[int, ...]]) -> list[wire.TopicPartitions]:
-    """Partitions as JSON."""
+    """Return partitions as JSON."""
     return [wire.TopicPartitions(topic, list(numbers)) for topic, numbers in sorted(partitions.items())]
 
 
 def group_body(
     name: str, view: GroupView, lags: Iterable[OffsetLag], coordinator: int | None
 ) -> wire.GroupDescription:
-    """A whole group."""
+    """Return a group as JSON, with its members."""
     lag, lag_s = sums(lags)
     group = view.group
     members = [
@@ -149,7 +154,7 @@ def group_body(
 
 
 def sums(lags: Iterable[OffsetLag]) -> tuple[int | None, float | None]:
-    """The lag of all partitions, and the longest in seconds."""
+    """Return the lag of all partitions, and the longest lag in seconds."""
     known = list(lags)
     if any(each.lag is None for each in known):
         return None, None
@@ -157,7 +162,7 @@ def sums(lags: Iterable[OffsetLag]) -> tuple[int | None, float | None]:
 
 
 def offset_body(lag: OffsetLag) -> wire.GroupOffset:
-    """One committed offset."""
+    """Return one committed offset as JSON."""
     committed = lag.committed
     return wire.GroupOffset(
         topic=lag.topic,

@@ -1,6 +1,6 @@
-"""Members of a group: join, sync, heartbeat, leave. Every request may be repeated, at any broker.
+"""Handles joins, syncs, heartbeats and leaves of group members. Each request may be repeated, at any broker.
 
-Leaves to others: generations and plans (``groups``).
+Leaves to others: generations and assignments (``groups``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Expected = TypeVar("Expected")
 
 
 async def join(call: Call) -> web.StreamResponse:
-    """A member joins, or joins again."""
+    """Let a member join, or join again."""
     wanted = await read_json(call, wire.JoinGroup)
     session_ms = milliseconds(wanted.session_timeout, "session_timeout", SESSION_MS)
     request = Join(
@@ -69,7 +69,7 @@ async def join(call: Call) -> web.StreamResponse:
 
 
 async def sync(call: Call) -> web.StreamResponse:
-    """The member's partitions, once the leader has sent its plan."""
+    """Return the member's partitions, once the leader has sent its assignments."""
     wanted = await read_json(call, wire.SyncGroup)
     plan = wanted.assignments if isinstance(wanted.assignments, dict) else None
     request = Sync(
@@ -84,7 +84,7 @@ async def sync(call: Call) -> web.StreamResponse:
 
 
 async def heartbeat(call: Call) -> web.StreamResponse:
-    """Whether the member must join again."""
+    """Report whether the member must join again."""
     wanted = await read_json(call, wire.HeartbeatGroup)
     wait_ms = call.wait_ms()
     request = Heartbeat(
@@ -98,14 +98,16 @@ async def heartbeat(call: Call) -> web.StreamResponse:
 
 
 async def leave(call: Call) -> web.StreamResponse:
-    """The member leaves. One that has left already is no error."""
+    """Remove a member from its group. A member that has left already is no error."""
     request = Leave(group=name_of(call, "group"), member_id=name_of(call, "member"))
     await call.services.groups.ask(request, timeout_ms=call.services.limits.control_timeout_ms)
     return web.Response(status=204)
 
 
 async def asked(call: Call, request: Request, kind: type[Expected], timeout_ms: int) -> Expected:
-    """A request that may wait for other members; it counts, and is cancelled when its client disconnects."""
+    """Send a request that may wait for other members; it is counted, and cancelled if its client
+    disconnects.
+    """
     with call.admission.parked.hold(client_of(call.request), 1):
         asking = call.services.groups.ask(request, timeout_ms=timeout_ms, creates=isinstance(request, Join))
         reply = await call.disconnect_watcher.park(call.request, asking)
@@ -130,7 +132,7 @@ ROUTES = (
     Route(
         members.HEARTBEAT,
         heartbeat,
-        (GROUP, MEMBER, duration("wait", "how long to wait for a rebalance, such as `3s`", lambda _: 0)),
+        (GROUP, MEMBER, duration("wait", "longest wait for a rebalance, such as `3s`", lambda _: 0)),
     ),
     Route(members.LEAVE, leave, (GROUP, MEMBER)),
 )

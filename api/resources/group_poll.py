@@ -1,8 +1,8 @@
-"""Poll: heartbeat, acknowledgement and fetch in one request, for clients that keep no state of the protocol.
+"""Handles polls: heartbeat, acknowledgement and fetch in one request, for clients without protocol state.
 
-Decides: when a poll joins by itself, and where it reads. A position comes from the request or from what is
-committed, so a poll whose response was lost can be repeated: nothing is skipped. Leaves to others: members
-and offsets (``groups``), records (``fetch``).
+Decides: when a poll joins by itself, and where it reads. A position comes from the request or from the
+committed offsets, so a poll whose response was lost can be repeated: no record is skipped. Leaves to others:
+members and offsets (``groups``), records (``fetch``).
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ Partitions = Mapping[str, tuple[int, ...]]
 MUST_JOIN = (errors.GroupNotFound, errors.MemberNotFound, errors.StaleGeneration, errors.RebalanceInProgress)
 FENCED = (*MUST_JOIN, errors.InvalidRequest)
 BYTES_PER_PARTITION = 1 << 20
-BYTES_MAX = 4 << 20  # of one response; one more partition may exceed it
-JOIN_MS_MIN = 1_000  # also for a poll that does not wait
+BYTES_MAX = 4 << 20  # bytes of one response; one more partition may exceed it
+JOIN_MS_MIN = 1_000  # minimum also for a poll that does not wait
 _SIZE_BYTES = attrgetter("size_bytes")
 
 
@@ -67,33 +67,33 @@ class _Poll:
     wanted: wire.PollGroup
     ends_at: float
     generation: int
-    ack_error: str = ""  # the code of the error, where the acknowledgement was refused
+    ack_error: str = ""  # code of the error, if the acknowledgement was refused
     assignment: Partitions = field(default_factory=dict)
-    selection: TagSelection | None = None  # of the member
+    selection: TagSelection | None = None  # tags that the member reads
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     deleted: list[wire.DeletedRange] = field(default_factory=list)
 
     def left_ms(self) -> int:
-        """The time that is left."""
+        """Return the remaining time of the poll, in milliseconds."""
         return ms_until(self.ends_at, at_least=0)
 
     def given(self) -> dict[TopicPartition, int]:
-        """The offsets at which the request says to read: behind what it acknowledges, or at its positions.
+        """Return the offsets that the request gives: after acknowledged records, or its positions.
 
-        The member begins where the group is if the acknowledgement was refused, or was of an earlier
-        generation: others may have come further.
+        If the acknowledgement was refused or was of an earlier generation, it does not count: the member
+        starts at the committed offsets, because other members may have read further.
         """
         is_acknowledged = not self.ack_error and self.generation == self.wanted.generation
         places = (*(self.wanted.ack if is_acknowledged else ()), *self.wanted.positions)
         return {TopicPartition(each.topic, each.partition): each.offset for each in places}
 
     def is_given(self, target: TopicPartition) -> bool:
-        """Whether the request says where to read in this partition."""
+        """Return whether the request gives a position in this partition."""
         return any(TopicPartition(each.topic, each.partition) == target for each in self.wanted.positions)
 
 
 async def poll(call: Call) -> web.StreamResponse:
-    """Commit what is acknowledged, join if that is needed, and read."""
+    """Commit acknowledged offsets, join if needed, and read."""
     wanted = await read_json(call, wire.PollGroup)
     limits = call.services.limits
     wait_ms = min(milliseconds(wanted.wait, "wait", (0, limits.wait_ms_max)), limits.wait_ms_max)
@@ -131,11 +131,13 @@ async def poll(call: Call) -> web.StreamResponse:
 
 
 async def _acknowledge(state: _Poll) -> str:
-    """Commit what the client has processed; the code of the error where the member is fenced."""
+    """Commit the offsets that the client has processed; return the error's code if the member is fenced."""
     if not state.wanted.ack:
         return ""
     offsets = state.call.services.group_offsets
-    newest = {(each.topic, each.partition): each for each in state.wanted.ack}  # the last one of each counts
+    newest = {
+        (each.topic, each.partition): each for each in state.wanted.ack
+    }  # the last offset of each partition counts
     await state.call.services.topics.hear_of(newest)
     request = Commit(
         group=state.group,
@@ -157,7 +159,7 @@ async def _acknowledge(state: _Poll) -> str:
 
 
 async def _synced(state: _Poll) -> bool:
-    """Whether the member has its partitions in this generation; the broker makes the plan."""
+    """Return whether the member has its partitions in this generation; the broker makes the assignments."""
     request = Sync(group=state.group, member_id=state.member, generation=state.generation, is_auto=True)
     try:
         synced = await asked(state.call, request, Synced, max(state.left_ms(), JOIN_MS_MIN))
@@ -169,7 +171,7 @@ async def _synced(state: _Poll) -> bool:
 
 
 async def _joined(state: _Poll) -> bool:
-    """Whether the member joined and has its partitions; otherwise the rebalance is not over yet."""
+    """Return whether the member joined and has its partitions; if not, the rebalance is still running."""
     request = await _join_request(state)
     try:
         joined = await asked(state.call, request, Joined, max(state.left_ms(), JOIN_MS_MIN))
@@ -180,7 +182,7 @@ async def _joined(state: _Poll) -> bool:
 
 
 async def _join_request(state: _Poll) -> Join:
-    """The join of a member, with the subscription of the request, or else the known subscription."""
+    """Build the join of a member, with the subscription of the request, or else the known subscription."""
     wanted = state.wanted
     request = Join(
         group=state.group,
@@ -214,7 +216,7 @@ async def _join_request(state: _Poll) -> Join:
                 tags_none=known.tags_none,
             )
     raise InvalidRequest(
-        f"topics: {state.member!r} is no member of group {state.group}; name the topics to join with",
+        f"topics: {state.member!r} is not a member of group {state.group}; name the topics to join with",
         field="topics",
     )
 
@@ -223,7 +225,7 @@ async def _join_request(state: _Poll) -> Join:
 
 
 async def _place(state: _Poll) -> None:
-    """Find where to read in partitions whose position is not known yet."""
+    """Find the positions of partitions whose position is not known yet."""
     is_removed = state.call.services.group_offsets.is_removed
     given, missing = state.given(), list[TopicPartition]()
     for topic, some in state.assignment.items():
@@ -246,12 +248,17 @@ async def _place(state: _Poll) -> None:
     )
     for target in missing:
         known = committed.get((target.topic, target.partition))
-        with contextlib.suppress(errors.PartitionNotFound):  # removed; the group is about to rebalance
+        with contextlib.suppress(
+            errors.PartitionNotFound
+        ):  # the partition was removed; the group is about to rebalance
             state.positions[target] = await _reset(state, target) if known is None else known
 
 
 async def _reset(state: _Poll, target: TopicPartition) -> int:
-    """The offset at which to begin without a committed offset. The end of now is committed: it would move."""
+    """Return the start offset of a partition without a committed offset.
+
+    The current end is committed first.
+    """
     if state.wanted.reset == "fail":
         raise OffsetOutOfRange(
             f"reset: group {state.group} has no committed offset of {target}, and reset is 'fail'; commit an "
@@ -275,9 +282,9 @@ async def _reset(state: _Poll, target: TopicPartition) -> int:
 
 
 async def _records(state: _Poll) -> list[bodies.Message]:
-    """Records of all partitions in turn, beginning with another one each time.
+    """Return records of all partitions in turn, beginning with another partition in each poll.
 
-    An archive that does not answer is an error only where no partition has records.
+    An archive that does not answer is an error only if no partition has records.
     """
     call, found = state.call, list[bodies.Message]()
     unavailable: errors.ArchiveUnavailable | None = None
@@ -303,7 +310,7 @@ async def _records(state: _Poll) -> list[bodies.Message]:
                 unavailable = error
                 continue
             except errors.PartitionNotFound:
-                del state.positions[target]  # it was removed, and the group is about to rebalance
+                del state.positions[target]  # the partition was removed; the group is about to rebalance
                 continue
             state.positions[target] = page.next_offset
             size_bytes += sum(map(_SIZE_BYTES, page.records))
@@ -317,10 +324,10 @@ async def _records(state: _Poll) -> list[bodies.Message]:
 
 
 def _pass_deleted(state: _Poll, target: TopicPartition, error: OffsetOutOfRange) -> None:
-    """Go on where the log begins: retention deleted the records at a position, or a recovery those before it.
+    """Continue at the nearest offset of the log: retention or a recovery has removed records.
 
-    The error is raised where the member asked for it, and for a position above the end that the request gave,
-    which is a mistake of the client.
+    Raises the error with ``reset`` "fail", and for a position of the request above the end, which is an error
+    of the client.
     """
     offset = state.positions[target]
     nearest = error.nearest(offset)
@@ -332,7 +339,7 @@ def _pass_deleted(state: _Poll, target: TopicPartition, error: OffsetOutOfRange)
 
 
 async def _waited(state: _Poll) -> bool:
-    """Wait for records, a rebalance or the end of the time; whether the member must join again."""
+    """Wait for records, a rebalance or the end of the time; return whether the member must join again."""
     call, wait_ms = state.call, state.left_ms()
     fetches = [
         call.services.gateway.fetch(
@@ -355,7 +362,7 @@ async def _waited(state: _Poll) -> bool:
 async def _first(
     beating: Coroutine[None, None, Reply], fetches: Sequence[Coroutine[None, None, FetchResult]]
 ) -> Reply | None:
-    """The answer to the heartbeat if it comes first; otherwise None."""
+    """Return the response to the heartbeat if it comes first; otherwise None."""
     heartbeat = asyncio.ensure_future(beating)
     tasks: set[asyncio.Task[Reply] | asyncio.Task[FetchResult]] = {heartbeat}
     tasks |= {asyncio.ensure_future(fetch) for fetch in fetches}

@@ -1,4 +1,4 @@
-"""Groups and their committed offsets: list, describe, commit, reset, delete.
+"""Handles groups and their committed offsets: lists, describes, commits, resets and deletes them.
 
 Leaves to others: who may commit (``groups``), members (``group_members``, ``group_poll``).
 """
@@ -30,7 +30,7 @@ Target = tuple[str, int]
 
 
 async def list_groups(call: Call) -> web.StreamResponse:
-    """All groups, by name."""
+    """List all groups by name."""
     service = call.services.groups
     asked = pagination.asked_page(call.query, pagination.NAMES)
     found = [(each.group, each) for each in await service.list_groups(*asked)]
@@ -43,7 +43,7 @@ async def list_groups(call: Call) -> web.StreamResponse:
 
 
 async def get_group(call: Call) -> web.StreamResponse:
-    """One group with its members and its lag."""
+    """Describe one group with its members and its lag."""
     name = name_of(call, "group")
     view = await _view(call, name)
     lags = await call.services.group_offsets.lags(view)
@@ -51,14 +51,14 @@ async def get_group(call: Call) -> web.StreamResponse:
 
 
 async def delete_group(call: Call) -> web.StreamResponse:
-    """Delete a group without members, and its offsets."""
+    """Delete a group without members, and its committed offsets."""
     request = DeleteGroup(group=name_of(call, "group"))
     await call.services.groups.ask(request, timeout_ms=call.services.limits.control_timeout_ms)
     return web.Response(status=204)
 
 
 async def get_coordinator(call: Call) -> web.StreamResponse:
-    """The broker that coordinates a group, which need not exist yet."""
+    """Return the broker that coordinates a group; the group need not exist yet."""
     timeout_ms = call.services.limits.control_timeout_ms
     partition, broker = await call.services.groups.coordinator(name_of(call, "group"), timeout_ms=timeout_ms)
     address = call.services.http_address(broker)
@@ -68,7 +68,7 @@ async def get_coordinator(call: Call) -> web.StreamResponse:
 
 
 async def list_rebalances(call: Call) -> web.StreamResponse:
-    """The newest rebalances."""
+    """List the newest rebalances of a group."""
     view = await _view(call, name_of(call, "group"))
     rows = [
         wire.Rebalance(
@@ -85,7 +85,7 @@ async def list_rebalances(call: Call) -> web.StreamResponse:
 
 
 async def get_offsets(call: Call) -> web.StreamResponse:
-    """The committed offsets, the lag behind each, and the offsets in open transactions."""
+    """Return the committed offsets, the lag of each, and the offsets in open transactions."""
     view = await _view(call, name_of(call, "group"))
     offsets = call.services.group_offsets
     if parameters.one_of(call.query, "stable", ("false", "true")) == "true":
@@ -100,17 +100,17 @@ async def get_offsets(call: Call) -> web.StreamResponse:
 
 
 async def commit_offsets(call: Call) -> web.StreamResponse:
-    """Commit offsets, as a member or for a group without members; returns them."""
+    """Commit offsets, of a member or of a group without members."""
     wanted = await read_json(call, wire.CommitOffsets)
     name, offsets = name_of(call, "group"), call.services.group_offsets
     request = msgspec.structs.replace(await commit_of(call, name, wanted), may_rewind=wanted.allow_rewind)
-    if request.offsets:  # none: all were of removed partitions
+    if request.offsets:  # empty if all were of removed partitions
         await offsets.commit(request, timeout_ms=call.services.limits.control_timeout_ms)
     return web.Response(status=204)
 
 
 async def reset_offsets(call: Call) -> web.StreamResponse:
-    """Move committed offsets; with ``dry_run`` only show what would change."""
+    """Reset committed offsets; with ``dry_run``, only return the changes."""
     wanted = await read_json(call, wire.ResetOffsets)
     name = name_of(call, "group")
     if (wanted.to is None) == (wanted.shift is None):
@@ -136,7 +136,7 @@ async def reset_offsets(call: Call) -> web.StreamResponse:
 
 
 async def delete_offsets(call: Call) -> web.StreamResponse:
-    """Delete committed offsets in some partitions."""
+    """Delete committed offsets of some partitions."""
     wanted = await read_json(call, wire.DeleteGroupOffsets)
     targets = tuple((each.topic, number) for each in wanted.partitions for number in each.partitions)
     request = DeleteOffsets(group=name_of(call, "group"), targets=targets)
@@ -145,12 +145,12 @@ async def delete_offsets(call: Call) -> web.StreamResponse:
 
 
 def _taken_over(view: GroupView, member_id: str | None) -> set[Target]:
-    """The partitions of a member, or all with an offset in an open transaction."""
+    """Return the partitions of a member, or all partitions with an offset in an open transaction."""
     if member_id is None:
         return {(each.topic, each.partition) for each in view.pending}
     member = view.group.members.get(member_id)
     if member is None:
-        raise errors.MemberNotFound(f"member_id: {member_id[:64]!r} is no member of the group; join again")
+        raise errors.MemberNotFound(f"member_id: {member_id[:64]!r} is not a member of the group; join again")
     return {(topic, number) for topic, numbers in member.assignment.items() for number in numbers}
 
 
@@ -160,7 +160,7 @@ async def _view(call: Call, name: str) -> GroupView:
 
 
 async def _committed(call: Call, name: str) -> dict[Target, int]:
-    """A group that does not exist yet has none."""
+    """Return the committed offsets of a group; empty if the group does not exist."""
     try:
         view = await _view(call, name)
     except errors.GroupNotFound:
@@ -169,7 +169,7 @@ async def _committed(call: Call, name: str) -> dict[Target, int]:
 
 
 async def _wanted(call: Call, wanted: wire.ResetOffsets, before: dict[Target, int]) -> dict[Target, int]:
-    """The offsets after a reset, within the partitions' bounds."""
+    """Return the offsets after a reset, within the bounds of the partitions."""
     found: dict[Target, int] = {}
     topics = call.services.topics
     await topics.hear_of((topic, 0) for topic in wanted.topics or ())
@@ -177,7 +177,7 @@ async def _wanted(call: Call, wanted: wire.ResetOffsets, before: dict[Target, in
     await topics.hear_of(targets)
     for topic, number in targets:
         target = TopicPartition(topic, number)
-        call.services.group_offsets.placed(topic, number, 0, -1, "")  # it exists
+        call.services.group_offsets.placed(topic, number, 0, -1, "")  # raises if the partition does not exist
         gateway = call.services.gateway
         start, _ = await gateway.offset_at(target, parameters.position("earliest", "to"))
         end, _ = await gateway.offset_at(target, parameters.position("latest", "to"), committed_only=False)
@@ -222,18 +222,18 @@ ROUTES = (
             GROUP,
             Parameter(
                 "lag",
-                "`false`: only the offsets, which asks no other broker",
+                "`false`: only the offsets, without requests to other brokers",
                 {"type": "string", "enum": ["true", "false"], "default": "true"},
             ),
             Parameter(
                 "stable",
-                "`true`: refuse while an open transaction may still commit an offset, as a consumer needs "
-                "that is about to read from the committed ones",
+                "`true`: refuse while an open transaction may still commit an offset, for consumers that are "
+                "about to read from the committed offsets",
                 {"type": "string", "enum": ["false", "true"], "default": "false"},
             ),
             Parameter(
                 "member_id",
-                "with `stable=true`: only offsets of the partitions of this member matter",
+                "with `stable=true`: only offsets of this member's partitions count",
                 {"type": "string", "maxLength": wire.MEMBER_ID_CHARACTERS_MAX},
             ),
         ),
@@ -246,7 +246,7 @@ ROUTES = (
             GROUP,
             Parameter(
                 "dry_run",
-                "`true`: only show what would change",
+                "`true`: only show the changes",
                 {"type": "string", "enum": ["false", "true"], "default": "false"},
             ),
         ),

@@ -1,4 +1,4 @@
-"""Liveness, readiness and startup checks, and the version."""
+"""Answers liveness, readiness and startup checks, and reports the version."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from raftlog.wire import bodies, health
 
 
 async def live(call: Call) -> web.StreamResponse:
-    """True if the process works."""
+    """Report whether the process works."""
     return _answer(call.services.health.live)
 
 
 async def ready(call: Call) -> web.StreamResponse:
-    """True if the broker can serve requests, with what it says of its disk and its replicas."""
+    """Report whether the broker can serve requests, and the state of its disk and replicas."""
     health = call.services.health
     return _answer(health.ready, health.state())
 
 
 async def startup(call: Call) -> web.StreamResponse:
-    """True if the broker has started."""
+    """Report whether the broker has started."""
     return _answer(call.services.health.startup)
 
 
 async def version(call: Call) -> web.StreamResponse:
-    """The version of raftlog."""
+    """Return the version of raftlog."""
     return json_response(bodies.Version(call.services.version))
 
 

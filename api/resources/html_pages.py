@@ -1,4 +1,4 @@
-"""Self-contained HTML pages."""
+"""Builds self-contained HTML pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STYLE = (
 
 
 def page(title: str, body: str) -> bytes:
-    """A page; ``title`` is text, ``body`` is HTML."""
+    """Build a page; ``title`` is text, ``body`` is HTML."""
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body>{body}</body></html>"
@@ -22,5 +22,5 @@ def page(title: str, body: str) -> bytes:
 
 
 def text(source: str) -> str:
-    """Text as HTML, where backticks enclose code."""
+    """Escape text for HTML; backticks become code elements."""
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(source, quote=False))

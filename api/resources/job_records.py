@@ -1,7 +1,8 @@
-"""The records of jobs, as they are in a response.
+"""Reads the records of leased jobs for a response.
 
-Decides: how many bytes a response has, and which jobs have no record any more: queues read the log alone, not
-an archive. Leaves to others: which jobs (``groups``), the representation of a record (``json_answers``).
+Decides: how many bytes a response has, and which jobs no longer have a record: queues read the log only, not
+an archive. Leaves to others: the choice of jobs (``queues``), the representation of a record
+(``json_answers``).
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from raftlog.types import Offset, TopicPartition
 from raftlog.wire import bodies
 from raftlog.wire import queues as wire
 
-FORMATS = ("auto", "base64")  # the others refuse some values, which would be delivered for ever
+FORMATS = ("auto", "base64")  # other formats refuse some values, whose jobs would be delivered forever
 BYTES_PER_READ = 1 << 20
-BYTES_MAX = 4 << 20  # of records in one response; one more may exceed it
+BYTES_MAX = 4 << 20  # bytes of records in one response; one more may exceed it
 
 
 @dataclass(slots=True)
 class JobBodies:
-    """``gone`` have no record any more; for ``left`` the response had no room."""
+    """The jobs of a response; ``gone`` jobs have no record any more, ``left`` jobs had no room."""
 
     bodies: list[wire.LeasedJob] = field(default_factory=list)
     gone: list[tuple[int, int]] = field(default_factory=list)
@@ -39,9 +40,9 @@ class JobBodies:
 
 
 async def bodies_of(call: Call, request: Receive, shape: str, received: Received) -> JobBodies:
-    """The records of leased jobs in a format, partition by partition.
+    """Return the records of leased jobs in a format, partition by partition.
 
-    Raises ``RaftlogError`` if one cannot be read, and ``NoLeader`` if no leader has any of them now.
+    Raises ``RaftlogError`` if a record cannot be read, and ``NoLeader`` if no leader has any of them now.
     """
     found, selection = JobBodies(), TagSelection.in_fields(request)
     jobs: dict[int, dict[int, Delivered]] = {}
@@ -66,7 +67,7 @@ async def bodies_of(call: Call, request: Receive, shape: str, received: Received
 async def _read(
     call: Call, turn: Turn, view: View, offsets: list[int], found: JobBodies
 ) -> list[bodies.FetchedRecord]:
-    """The records at these offsets, until the response is full, or the leader lacks the next one."""
+    """Read the records at these offsets, until the response is full or the leader lacks the next record."""
     records: list[bodies.FetchedRecord] = []
     target, missing = view.target, offsets
     while missing and found.size_bytes < BYTES_MAX:
@@ -83,7 +84,7 @@ async def _read(
             is_behind = error.nearest(first) <= first
         else:
             is_behind = result.next_offset <= first
-        if is_behind:  # a leader that is deposed, and does not know it yet
+        if is_behind:  # the leader was deposed and does not know it yet
             break
         if first not in have:
             found.gone.append((target.partition, first))

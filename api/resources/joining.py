@@ -1,4 +1,4 @@
-"""New brokers: tokens for them, and their admission."""
+"""Issues tokens for new brokers, and admits them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from raftlog.wire.joining import AdmitBroker, BrokerAddress, BrokerAdmitted, Iss
 
 
 async def create_join_token(call: Call) -> web.StreamResponse:
-    """A token with which a broker can join."""
+    """Issue a token with which a broker can join."""
     services, image = call.services, await call.metadata()
     urls = [each.http_url for each in image.brokers.values() if each.alive and not each.decommissioned]
     text, token = services.join_tokens.issue(image.cluster_id, urls, services.clock.wall_ms(), services.rng)
@@ -25,7 +25,7 @@ async def create_join_token(call: Call) -> web.StreamResponse:
 
 
 async def admit_broker(call: Call) -> web.StreamResponse:
-    """Lets a broker join."""
+    """Admit a broker."""
     services = call.services
     request = await read_json(call, AdmitBroker)
     image = await call.metadata()
@@ -54,18 +54,18 @@ async def admit_broker(call: Call) -> web.StreamResponse:
 
 
 def _check_addresses(request: AdmitBroker, image: MetadataImage) -> None:
-    """Refuse addresses that the other brokers, or clients, can never reach."""
+    """Refuse addresses that other brokers or clients can never reach."""
     if is_unspecified(request.host):
         raise InvalidRequest(
-            f"host is {request.host!r}, which is not the address of a machine; give one that the other "
+            f"host is {request.host!r}, which is not the address of a machine; use an address that the other "
             "brokers can reach",
             field="host",
         )
     for other in image.brokers.values():
         if other.alive and is_loopback(other.rpc_host) != is_loopback(request.host):
             raise InvalidRequest(
-                f"host is {request.host!r}, and broker {other.broker_id} is at {other.rpc_host}: an address "
-                "of this machine only and others cannot reach each other; use one kind for all brokers",
+                f"host is {request.host!r}, but broker {other.broker_id} is at {other.rpc_host}: brokers "
+                "with a loopback address and others cannot reach each other; use one kind for all brokers",
                 field="host",
             )
 

@@ -1,4 +1,4 @@
-"""Stored records as JSON, without control records.
+"""Converts stored records to JSON, without control records.
 
 Decides: the records of a page and the next offset. Leaves to others: reading, and the representation of
 values, keys and headers (``json_values``).
@@ -24,15 +24,15 @@ from raftlog.records.tags import TagSelection
 from raftlog.types import TopicPartition
 from raftlog.wire import bodies
 
-PAGE_BYTES_MAX = 8 << 20  # of records, and of the JSON that shows them, together
-SHOWN_ON_LOOP_MAX = 256  # shown without leaving the event loop
+PAGE_BYTES_MAX = 8 << 20  # bytes of records and their JSON, together
+SHOWN_ON_LOOP_MAX = 256  # records that are converted without leaving the event loop
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The records of one page, and the next offset. ``skipped`` ranges of offsets cannot be decoded.
+    """The records of one page, and the next offset. Offsets of ``skipped`` ranges cannot be decoded.
 
-    ``open_bytes`` are held for the next page: the rest of the batch in which this page ends.
+    ``open_bytes`` are kept for the next page: the rest of the batch in which this page ends.
     """
 
     records: list[bodies.FetchedRecord]
@@ -57,7 +57,7 @@ class _Page:
         self.is_full = len(self.records) == self._limit or self._size_bytes > PAGE_BYTES_MAX
 
     def taken(self, next_offset: int, opened: bytes = b"") -> Page:
-        """The complete page; only its reader holds it from now on."""
+        """Return the complete page; only its reader holds it afterwards."""
         open_bytes = len(opened) + self.records[-1].size_bytes if opened else 0
         page = Page(self.records, next_offset, self.skipped, open_bytes)
         self.records, self.skipped, self._size_bytes, self.is_full = [], [], 0, False
@@ -72,24 +72,24 @@ class View:
     format: str
     limit: int
     skips_undecodable: bool = False
-    wanted: TagSelection | None = None  # of a reader of tags, who gets no other records
+    wanted: TagSelection | None = None  # selection of a reader of tags, which gets no other records
 
     async def page(self, result: FetchResult, turn: Turn) -> Page:
-        """The first page."""
+        """Return the first page."""
         batches = split_batches(result.data)
         is_short = opens_fast(batches, records_max=SHOWN_ON_LOOP_MAX)
         return await turn.computed(partial(next, self.pages(result, batches)), is_short=is_short)
 
     async def next_page(self, pages: Iterator[Page], result: FetchResult, turn: Turn) -> Page:
-        """The next of ``pages``, built on a thread if that takes long."""
+        """Return the next of ``pages``, built on a thread if building takes long."""
         return await turn.computed(partial(next, pages), is_short=is_shown_fast(result))
 
     def pages(self, result: FetchResult, batches: Sequence[Batch] | None = None) -> Iterator[Page]:
-        """The user records of a fetch, at least one page; none takes much more than ``PAGE_BYTES_MAX``.
+        """Yield the user records of a fetch in pages: at least one, none much larger than ``PAGE_BYTES_MAX``.
 
         ``batches`` are those of the fetch, if the caller has them.
-        Raises ``InvalidRecord`` for a value that is not of the ``format``. Raises ``UndecodableBatch`` after
-        the page of the records that precede the damage.
+        Raises ``InvalidRecord`` for a value that does not fit the ``format``. Raises ``UndecodableBatch``
+        after the page of the records that precede the damage.
         """
         show = SHOW[self.format]
         page, at = _Page(self.limit), int(result.offset)
@@ -98,7 +98,7 @@ class View:
             last_offset = header.base_offset + header.last_offset_delta
             if header.attributes & CONTROL_BIT or last_offset < result.offset:
                 continue
-            opened = b""  # nothing of a batch is held after its end
+            opened = b""  # no bytes of a batch are kept after its end
             if page.is_full:
                 yield page.taken(at)
             kind: Literal["LogAppendTime", "CreateTime"] = (
@@ -128,7 +128,7 @@ class View:
     def _undecodable(self, batch: Batch, offset: int, error: CorruptBatch) -> UndecodableBatch:
         return UndecodableBatch(
             f"the batch of {self.target} with offset {offset} cannot be read as records ({error}); "
-            f"continue at {batch.last_offset + 1}, ask with undecodable=skip, or fetch binary batches",
+            f"continue at {batch.last_offset + 1}, send undecodable=skip, or fetch binary batches",
             topic=self.target.topic,
             partition=self.target.partition,
             offset=offset,

@@ -1,4 +1,4 @@
-"""Decodes JSON records, checks them one by one, spreads them over partitions and builds batches.
+"""Decodes and checks JSON records, assigns them to partitions, and builds batches.
 
 Decides: the bytes and the partition of a JSON record. Leaves to others: the append. All errors of a request
 are reported together, with JSON pointers.
@@ -30,25 +30,25 @@ from raftlog.wire.decoding import decoder_of
 from raftlog.wire.limits import RECORD_VALUES_MAX
 from raftlog.wire.tags import why_no_tags
 
-if TYPE_CHECKING:  # the command line builds records, too, and imports little
+if TYPE_CHECKING:  # the command line also builds records, and must import little
     from api.http.producers import Producer
 
 OneRecord = TypeVar("OneRecord", bound=bodies.NewRecord)
 
-ERRORS_MAX = 20  # a request with errors everywhere gets a bounded response
+ERRORS_MAX = 20  # errors in a response, so that its size is bounded
 RECORD_OVERHEAD_BYTES = 36  # upper bound of the lengths, deltas and attributes of a record
 HEADER_OVERHEAD_BYTES = 10
 
 DELAY_MS_MAX = 1 << 50
 BLANKS: Final = b" \t\r\n"
-BLANKS_BYTES: Final = 4096  # that are passed over in one call
-BASE64_BYTES: Final = 1 << 20  # of text that is decoded in one call; every four are three bytes
+BLANKS_BYTES: Final = 4096  # skipped in one call
+BASE64_BYTES: Final = 1 << 20  # characters that are decoded in one call; four characters are three bytes
 _ESCAPE = re.compile(rb"\\")
 _NAMED = re.compile(r"/records/\d+/partition: is (\d{1,9});")
 
 
 class _Counter(threading.local):
-    """The number of records that the body counted by this thread may still have."""
+    """The number of further records that the body counted by this thread may have."""
 
     count_max = left = 0
 
@@ -57,7 +57,7 @@ _counter = _Counter()
 
 
 class _AnyRecord(msgspec.Struct):
-    """A record that is counted: none of its fields is decoded."""
+    """A counted record: none of its fields is decoded."""
 
     def __post_init__(self) -> None:
         _counter.left -= 1
@@ -69,7 +69,7 @@ class _AnyRecords(msgspec.Struct):
     records: list[_AnyRecord] = []
 
 
-decoder_of(_AnyRecords)  # before any thread decodes one
+decoder_of(_AnyRecords)  # created before any thread decodes a body
 
 
 class _Parts(msgspec.Struct, forbid_unknown_fields=True):
@@ -86,14 +86,14 @@ _TEXT: msgspec.json.Decoder[str] = msgspec.json.Decoder(str)
 
 
 class Due(NamedTuple):
-    """When a delayed record is due: after a delay, or at a time. Negative: not given."""
+    """The time at which a delayed record is due: a delay or a time. Negative values are not given."""
 
     delay_ms: int = -1
     at_ms: int = -1
 
 
 class Placed(NamedTuple):
-    """A record and its partition, ``None`` for any; ``due`` if it is delayed."""
+    """A record and its partition, ``None`` for any partition; ``due`` if the record is delayed."""
 
     record: Record
     partition: int | None
@@ -101,10 +101,11 @@ class Placed(NamedTuple):
 
 
 def decode_records(body: bytes | bytearray, media_type: str, count_max: int) -> Iterable[bodies.NewRecord]:
-    """The records of a JSON or NDJSON body. Raises ``InvalidRecord``, and ``RecordTooLarge`` for too many.
+    """Yield the records of a JSON or NDJSON body.
 
-    They are counted before they are decoded. A body above ``WHOLE_BYTES_MAX`` is decoded record by record, so
-    that no call of the decoder takes long and no two copies of all records exist.
+    Raises ``InvalidRecord``, and ``RecordTooLarge`` for too many records. Records are counted before they are
+    decoded. A body above ``WHOLE_BYTES_MAX`` is decoded record by record, so that no call of the decoder
+    takes long and no two copies of all records exist.
     """
     parts: Iterable[Buffer]
     if media_type == media_types.NDJSON:
@@ -124,10 +125,10 @@ def decode_records(body: bytes | bytearray, media_type: str, count_max: int) -> 
 
 
 def _lines(body: bytes | bytearray) -> Iterator[memoryview]:
-    """The lines that are not blank, without the blanks before them."""
+    """Yield the lines that are not blank, without their leading blanks."""
     view, start = memoryview(body), 0
     while start < len(body):
-        if body[start] in BLANKS:  # lines of these alone may be as many as there are bytes
+        if body[start] in BLANKS:  # a body may consist of blank lines only
             some = bytes(view[start : start + BLANKS_BYTES])
             start += len(some) - len(some.lstrip(BLANKS))
             continue
@@ -138,7 +139,7 @@ def _lines(body: bytes | bytearray) -> Iterator[memoryview]:
 
 
 def decoded(parts: Iterable[Buffer], kind: type[OneRecord]) -> Iterator[OneRecord]:
-    """Records, each decoded by itself. Raises ``InvalidRecord``."""
+    """Yield records, each decoded separately. Raises ``InvalidRecord``."""
     return (_decoded(part, f"/records/{number}", kind) for number, part in enumerate(parts))
 
 
@@ -150,15 +151,16 @@ def place_records(
     trace: str | None,
     named_count: int = 0,
 ) -> list[Placed]:
-    """Each record as bytes, with its partition. Raises ``InvalidRecord`` with all errors.
+    """Convert each record to bytes, with its partition. Raises ``InvalidRecord`` with all errors.
 
-    ``only`` is the partition of the path; ``trace`` a W3C traceparent stored as a header of each record.
+    ``only`` is the partition of the path; ``trace`` is a W3C traceparent that is stored as a header of each
+    record.
     """
     return placed_by(lambda record: place(record, partition_count, only, trace, named_count), records)
 
 
 def placed_by(place_one: Callable[[OneRecord], Placed], records: Iterable[OneRecord]) -> list[Placed]:
-    """All records of a request. Raises ``InvalidRecord`` with all errors."""
+    """Convert all records of a request. Raises ``InvalidRecord`` with all errors."""
     placed: list[Placed] = []
     errors: list[str] = []
     for number, record in enumerate(records):
@@ -181,14 +183,14 @@ def unknown_partitions(error: InvalidRequest) -> list[int]:
 
 
 def placed_raw(record: Record, *, partition_count: int, only: int | None) -> Placed:
-    """A record of a raw body with its partition."""
+    """Return a record of a raw body with its partition."""
     if only is None and record.key is not None:
         return Placed(record, partition_for_key(record.key, partition_count))
     return Placed(record, only)
 
 
 def spread(placed: Sequence[Placed], partition_count: int, rng: Random) -> dict[int, list[int]]:
-    """The numbers of the records for each partition. Records without a partition share one."""
+    """Group the indexes of the records by partition. Records without a partition share one partition."""
     anywhere = rng.randrange(partition_count)
     groups: dict[int, list[int]] = {}
     for number, item in enumerate(placed):
@@ -202,7 +204,7 @@ def build_batches(
 ) -> list[bytes]:
     """Build as few batches as possible for the records, none above ``bytes_max``. Raises ``RecordTooLarge``.
 
-    With a sequence it is one batch, to which the sequence belongs.
+    A producer with a sequence gets one batch, because the sequence belongs to a batch.
     """
     is_one = producer is not None and producer.is_sequenced
     parts = list(_parts(records, None if is_one else bytes_max))
@@ -217,7 +219,7 @@ def build_batches(
 
 
 def size_of(record: Record) -> int:
-    """An upper bound of its size in an uncompressed batch."""
+    """Return an upper bound of a record's size in an uncompressed batch."""
     size_bytes = RECORD_OVERHEAD_BYTES + len(record.value or b"") + len(record.key or b"")
     if not record.headers:
         return size_bytes
@@ -227,7 +229,7 @@ def size_of(record: Record) -> int:
 
 
 def record_of(record: bodies.NewRecord) -> Record:
-    """A JSON record as bytes. Raises ``InvalidRequest`` with the invalid field."""
+    """Convert a JSON record to bytes. Raises ``InvalidRequest`` with the invalid field."""
     timestamp = record.timestamp
     if isinstance(timestamp, str):
         timestamp = time_ms(timestamp, "timestamp")
@@ -239,7 +241,7 @@ def record_of(record: bodies.NewRecord) -> Record:
 
 
 def raw_record(body: bytes, key: str | None, tags: Sequence[str], headers: Mapping[str, str]) -> Record:
-    """A record whose value is a whole body. Raises ``InvalidRecord``."""
+    """Create a record whose value is a whole body. Raises ``InvalidRecord``."""
     try:
         pairs = [*((name, text.encode()) for name, text in headers.items()), *_tags(tags)]
         return Record(value=body, key=encode_key(key), headers=tuple(pairs))
@@ -248,30 +250,30 @@ def raw_record(body: bytes, key: str | None, tags: Sequence[str], headers: Mappi
 
 
 def with_trace(record: Record, trace: str) -> Record:
-    """The record with its trace."""
+    """Return the record with its trace."""
     return replace(record, headers=(*record.headers, ("traceparent", trace.encode(errors="replace"))))
 
 
 def check_count(count: int, count_max: int) -> None:
-    """Raise ``InvalidRecord`` for no records, ``RecordTooLarge`` for too many."""
+    """Raise ``InvalidRecord`` for no records, and ``RecordTooLarge`` for too many."""
     if not count:
-        raise InvalidRecord("there are no records; send at least one", errors=["/records: empty"])
+        raise InvalidRecord("the request has no records; send at least one", errors=["/records: empty"])
     if count > count_max:
         raise too_many(count_max)
 
 
 def too_many(count_max: int) -> RecordTooLarge:
-    """The error for a request with more records."""
+    """The error for a request with too many records."""
     return RecordTooLarge(
-        f"one request takes {count_max} records at most; send several", limit_records=count_max
+        f"one request takes at most {count_max} records; send several requests", limit_records=count_max
     )
 
 
 def count_records(body: bytes | bytearray, count_max: int, error: type[InvalidRequest]) -> None:
     """Raise ``RecordTooLarge`` for too many records, or values in them, in a large JSON body.
 
-    Before memory is used for them, and before a call of the decoder takes long. Raises ``error`` for records
-    that are not objects.
+    The check runs before memory is used for them, and before a call of the decoder takes long. Raises
+    ``error`` for records that are not objects.
     """
     if len(body) > WHOLE_BYTES_MAX:
         check_values(body, RECORD_VALUES_MAX)
@@ -285,7 +287,7 @@ def _decoded(part: Buffer, pointer: str, kind: type[OneRecord]) -> OneRecord:
     fields = decode_json(part, _Fields, InvalidRecord, pointer)
     size = max(len(memoryview(field)) for field in (fields.headers, fields.headers_raw, fields.tags))
     if size > WHOLE_BYTES_MAX:
-        what = f"headers and tags take {WHOLE_BYTES_MAX} bytes each at most; these take {size}"
+        what = f"headers and tags may have {WHOLE_BYTES_MAX} bytes each, but these have {size}"
         raise InvalidRecord(f"{pointer}/headers: {what}", errors=[f"{pointer}/headers: {what}"])
     return decode_json(part, kind, InvalidRecord, pointer)
 
@@ -293,10 +295,10 @@ def _decoded(part: Buffer, pointer: str, kind: type[OneRecord]) -> OneRecord:
 def place(
     record: bodies.NewRecord, partition_count: int, only: int | None, trace: str | None, named_count: int = 0
 ) -> Placed:
-    """One record as bytes, with its partition. Raises ``InvalidRequest`` with the invalid field.
+    """Convert one record to bytes, with its partition. Raises ``InvalidRequest`` with the invalid field.
 
-    Keys belong to ``partition_count`` partitions; a record may name one of ``named_count``, if these are
-    more, whose leader decides.
+    Keys are spread over ``partition_count`` partitions. A record may name one of ``named_count`` partitions,
+    if that is more; then the leader decides whether it accepts the record.
     """
     named_count = max(named_count, partition_count)
     stored = record_of(record)
@@ -307,7 +309,7 @@ def place(
             partition = partition_for_key(stored.key, partition_count)
     elif not 0 <= partition < named_count or (only is not None and partition != only):
         allowed = f"0 to {named_count - 1}" if only is None else f"{only}, as in the path"
-        raise InvalidRequest(f"is {partition}; send {allowed}, or leave it out", field="partition")
+        raise InvalidRequest(f"is {partition}; send {allowed}, or omit it", field="partition")
     due = None
     if record.delay is not None or record.deliver_at is not None:
         due = due_of(record.delay, record.deliver_at)
@@ -315,9 +317,12 @@ def place(
 
 
 def due_of(delay: int | str | None, deliver_at: int | str | None) -> Due | None:
-    """When a record is due; None if it is not delayed. Raises ``InvalidRequest`` with the invalid field."""
+    """Return when a record is due; None if it is not delayed.
+
+    Raises ``InvalidRequest`` with the invalid field.
+    """
     if delay is not None and deliver_at is not None:
-        raise InvalidRequest("send delay or deliver_at, not both", field="deliver_at")
+        raise InvalidRequest("send either delay or deliver_at, not both", field="deliver_at")
     if delay is not None:
         delay_ms = units.duration_ms(delay) if isinstance(delay, str) else delay
         if delay_ms is None or not 0 <= delay_ms <= DELAY_MS_MAX:
@@ -350,7 +355,7 @@ def _value(record: bodies.NewRecord) -> bytes | None:
 
 
 def _content(raw: memoryview) -> bytes:
-    """The bytes of a JSON string. A long one is not held twice."""
+    """Return the bytes of a JSON string, without two copies of a long string."""
     text = _TEXT.decode(raw)
     if len(raw) <= WHOLE_BYTES_MAX or _ESCAPE.search(raw) is not None:
         return text.encode()
@@ -369,7 +374,7 @@ def _headers(record: bodies.NewRecord) -> tuple[tuple[str, bytes | None], ...]:
     pairs: list[tuple[str, bytes | None]] = []
     for name, text in record.headers.items():
         if name == TAG_RECORD_HEADER:
-            raise InvalidRequest(f"{name} is how tags are stored; send them in tags", field="headers")
+            raise InvalidRequest(f"{name} is reserved for tags; send tags in the field tags", field="headers")
         pairs.append((name, None if text is None else text.encode()))
     for name, coded in record.headers_raw:
         pairs.append((name, None if coded is None else _from_base64(coded, "headers_raw")))
@@ -395,7 +400,7 @@ def _from_base64(text: str | bytes, field: str) -> bytes:
 
 
 def _parts(records: Sequence[Record], bytes_max: int | None) -> list[Sequence[Record]]:
-    """Runs of records that fit into a batch; a record that does not fit alone is a run of its own."""
+    """Split records into runs that fit into a batch; a record that does not fit alone is its own run."""
     if bytes_max is None:
         return [records]
     parts: list[Sequence[Record]] = []

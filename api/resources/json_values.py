@@ -1,4 +1,4 @@
-"""Values, keys and headers of records as JSON. Used by the command line, too.
+"""Converts values, keys and headers of records to JSON. The command line uses this module, too.
 
 Decides: the JSON representation of bytes, by ``format``.
 """
@@ -18,8 +18,8 @@ from raftlog.records.tags import TAG_RECORD_HEADER
 from raftlog.wire import bodies
 
 ESCAPED_BYTES_MAX = 1 << 20
-JSON_BYTES_MAX = 2 << 20  # of a value that is checked to be JSON, in one compiled call
-STEP_BYTES = 3 << 18  # of a value that one compiled call shows; base64 needs a multiple of three
+JSON_BYTES_MAX = 2 << 20  # bytes of a value that is checked to be JSON, in one compiled call
+STEP_BYTES = 3 << 18  # bytes of a value that one compiled call converts; base64 needs a multiple of three
 _ESCAPED = bytes(range(32)) + b'"\\'
 FORMATS = ("auto", "utf8", "json", "base64")
 Shown = tuple[msgspec.Raw, bodies.Encoding]
@@ -31,7 +31,7 @@ NO_KEY: ShownKey = (None, UNSET)
 
 
 def key_in_json(key: bytes | None) -> ShownKey:
-    """A key as a string, and its encoding if not UTF-8."""
+    """Return a key as a string, and its encoding if it is not UTF-8."""
     if key is None:
         return NO_KEY
     try:
@@ -44,7 +44,7 @@ Headers = tuple[dict[str, str | None], list[str], list[tuple[str, str | None]] |
 
 
 def headers_in_json(pairs: Sequence[tuple[str, bytes | None]]) -> Headers:
-    """Plain headers, tags, and all others: repeated names and values that are not UTF-8."""
+    """Return plain headers, tags, and all other headers: repeated names and values that are not UTF-8."""
     plain: dict[str, str | None] = {}
     tags: list[str] = []
     raw: list[tuple[str, str | None]] = []
@@ -91,9 +91,7 @@ def _as_string(text: str) -> Shown:
 
 
 def _joined(parts: Iterable[bytes]) -> msgspec.Raw:
-    """A JSON string from its parts. Each part is a separate compiled call, so that other tasks run in
-    between.
-    """
+    """Join the parts of a JSON string. Each part is a separate compiled call, so that other tasks can run."""
     joined = bytearray(b'"')
     for part in parts:
         joined += part
@@ -122,16 +120,17 @@ def _as_json(value: bytes, offset: int) -> Shown:
     if len(value) > JSON_BYTES_MAX:
         raise _not_in(f"JSON of at most {JSON_BYTES_MAX} bytes", offset)
     try:
-        value.decode()  # format allows any bytes inside strings
+        value.decode()  # ``format`` allows any bytes inside strings
         return msgspec.Raw(msgspec.json.format(value, indent=-1)), "json"
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
         raise _not_in("JSON", offset) from None
 
 
 def as_it_looks(value: bytes, _offset: int) -> Shown:
-    """Objects and arrays up to ``JSON_BYTES_MAX`` as JSON, other text as a string, all others as base64.
+    """Return objects and arrays up to ``JSON_BYTES_MAX`` as JSON, other text as a string, all others as
+    base64.
 
-    Long text with many control characters is base64, too: each takes six bytes in JSON.
+    Long text with many control characters is also base64: JSON needs six bytes for each of them.
     """
     if len(value) > ESCAPED_BYTES_MAX and _grows(value):
         return _as_base64(value, 0)

@@ -1,4 +1,4 @@
-"""HTTP metrics, and the page with all metrics of the broker.
+"""Counts HTTP requests, and serves the page with all metrics of the broker.
 
 Decides: the names of the HTTP metrics. Other modules register theirs in the same registry.
 """
@@ -29,7 +29,7 @@ SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 
 class HttpMetrics:
-    """Requests by route, method and status, their duration, and the resources that they hold."""
+    """Metrics of requests by route, method and status, their duration, and the resources that they use."""
 
     def __init__(
         self, services: Services, admission: Admission, disconnect_watcher: DisconnectWatcher
@@ -55,16 +55,18 @@ class HttpMetrics:
         )
 
     def watch_connections(self, count: Callable[[], int]) -> None:
-        """``count`` returns the number of connections."""
+        """Register ``count``, which returns the number of connections."""
         self._connections.set_function(count)
 
     def connection_refused(self) -> None:
-        """One connection was refused."""
+        """Count a refused connection."""
         self._refused.inc()
 
 
 class Answered(Collector):
-    """The requests answered so far. Added up here: the library takes ten calls and three locks for each."""
+    """Counts answered requests. It adds them up itself: the library needs ten calls and three locks
+    for each.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, int], int] = {}
@@ -72,7 +74,7 @@ class Answered(Collector):
         self._times: dict[tuple[str, str], Durations] = {}
 
     def add(self, method: str, route: str, status: int, seconds: float) -> None:
-        """One request is complete."""
+        """Count a completed request."""
         request = method, route, status
         self._counts[request] = self._counts.get(request, 0) + 1
         times = self._times.get(request[:2])
@@ -81,11 +83,11 @@ class Answered(Collector):
         times.add(seconds)
 
     def add_problem(self, code: str) -> None:
-        """The response to a request is a problem."""
+        """Count a response that is a problem."""
         self._problems[code] = self._problems.get(code, 0) + 1
 
     def collect(self) -> Iterator[Metric]:
-        """The current values."""
+        """Yield the current values."""
         problems = CounterMetricFamily("raftlog_http_problems", "Problems answered.", labels=["code"])
         for code, count in self._problems.items():
             problems.add_metric([code], count)
@@ -107,13 +109,13 @@ class Answered(Collector):
 
 
 class _State(Collector):
-    """Which release runs, and whether it is ready."""
+    """Collector of the running release, and of the readiness of the broker."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
 
     def collect(self) -> Iterator[Metric]:
-        """The current values."""
+        """Yield the current values."""
         build = GaugeMetricFamily("raftlog_build_info", "Always 1; the release.", labels=["version"])
         build.add_metric([self._services.version], 1)
         yield build
@@ -126,17 +128,17 @@ class _State(Collector):
 
 
 async def metrics(call: Call) -> web.StreamResponse:
-    """All metrics, made and sent in slices. A text that is not whole has no ``# EOF`` at its end."""
+    """Send all metrics, generated in slices. An incomplete text has no ``# EOF`` at its end."""
     response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE_LATEST})
     call.stamp(response)
-    assert isinstance(call.request, web.BaseRequest)  # a route that is streamed
+    assert isinstance(call.request, web.BaseRequest)  # this route is streamed
     try:
         await response.prepare(call.request)
         if call.request.method != "HEAD":
             async for text in exposition(call.services.registry):
                 await write(call, response, text)
     except (ConnectionError, TimeoutError):
-        response.force_close()  # without waiting for the reader
+        response.force_close()  # close without waiting for the client
     except Exception:
         _LOG.exception("request %s: the metrics cannot be read", call.request_id)
         abort(call)

@@ -19,7 +19,7 @@ from raftlog.wire import bodies, partitions
 
 
 async def get_offset(call: Call) -> web.StreamResponse:
-    """The offset of a time, of the earliest record or of the end."""
+    """Return the offset of a time, of the earliest record or of the end."""
     _, target = call.partition()
     position = parameters.position_or_time(call.query.get("at", "latest"), "at")
     committed_only = parameters.committed_only(call.query)
@@ -39,8 +39,8 @@ ROUTES = (
             PARTITION,
             Parameter(
                 "at",
-                "`earliest`, `latest` (the default), a time in RFC 3339 (the first record at or after it), "
-                "a number, or `-100` for the first of the newest 100 records",
+                "`earliest`, `latest` (the default), a time in RFC 3339 (the first record at or after "
+                "this time), a number, or `-100` for the first of the newest 100 records",
                 {"type": "string", "default": "latest", "pattern": parameters.POSITION_PATTERN},
             ),
             ISOLATION,

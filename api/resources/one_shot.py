@@ -1,7 +1,7 @@
-"""Requests that are carried out in a transaction of their own: executions, and produces with a key.
+"""Runs requests in their own transactions: executions, and produces with an idempotency key.
 
-Decides: the order of the steps, and the form in which an answer is kept. Leaves to others: when such a
-transaction is aborted, and what a repetition is told (``transactions.one_shot``).
+Decides: the order of the steps, and the form in which a response is kept. Leaves to others: when such a
+transaction is aborted, and the response to a repetition (``transactions.one_shot``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from transactions.requests import Claim
 Batches = dict[TopicPartition, list[bytes]]
 Receipts = Mapping[TopicPartition, AppendReceipt]
 Describe = Callable[[Handle, Receipts], msgspec.Struct]
-"""The body of the answer."""
+"""Builds the body of the response."""
 
 
 async def produce_once(
@@ -48,7 +48,7 @@ async def produce_once(
     claim: Claim,
     timeout_ms: int,
 ) -> web.Response:
-    """A produce with an idempotency key. Takes the batches, by partition, out of their dict."""
+    """Carry out a produce with an idempotency key. Removes the batches, by partition, from their dict."""
 
     def described(handle: Handle, receipts: Receipts) -> msgspec.Struct:
         return describe({target.partition: receipt for target, receipt in receipts.items()})
@@ -58,13 +58,13 @@ async def produce_once(
 
 
 async def claimed(call: Call, key: str, body: bytes | bytearray, *, scope: str) -> Claim:
-    """The claim of a request with a key."""
+    """Create the claim of a request with a key."""
     work = partial(claim_of, call.request, key, scope, body, call.services.rng)
     return await computed(work, is_short=len(body) <= WHOLE_BYTES_MAX)
 
 
 def built(call: Call, topic: TopicInfo, placed: Sequence[Placed], now_ms: int) -> list[bytes]:
-    """The batches for one partition, without a producer yet. Raises ``RecordTooLarge``."""
+    """Build the batches for one partition, without a producer yet. Raises ``RecordTooLarge``."""
     records, bytes_max = [item.record for item in placed], call.services.batch_bytes_max(topic)
     try:
         return json_records.build_batches(records, bytes_max=bytes_max, now_ms=now_ms, producer=None)
@@ -82,14 +82,14 @@ async def run(
     transactional_id: str | None = None,
     offsets: Commit | None = None,
 ) -> web.Response:
-    """Commit all batches and offsets, or nothing; or repeat the answer of an equal request, byte by byte.
+    """Commit all batches and offsets, or none; or repeat the response of an equal request, byte by byte.
 
-    The batches have no producer yet, and are taken out of their dict. A client that disconnects does not
-    interrupt it. Raises as ``OneShots.run``.
+    The batches have no producer yet, and are removed from their dict. The work continues if the client
+    disconnects. Raises the errors of ``OneShots.run``.
     """
 
     async def work(handle: Handle, left_ms: int) -> bytes:
-        if offsets is not None:  # first: a member that has lost its partitions writes nothing
+        if offsets is not None:  # first, so that a member that has lost its partitions writes nothing
             await add_to(call.services, handle, offsets)
         receipts = await _append_all(call, handle, batches, left_ms)
         return zlib.compress(msgspec.json.encode(describe(handle, receipts)))
@@ -109,7 +109,10 @@ async def run(
 async def first_answer_or(
     call: Call, error: RaftlogError, claim: Claim | None, transactional_id: str | None = None
 ) -> web.Response:
-    """The answer of an equal request that was valid when it was carried out. Raises the error without one."""
+    """Return the response of an equal request that was valid at its time.
+
+    Raises ``error`` if there is none.
+    """
     before = None
     if claim is not None:
         before = await call.services.one_shots.answer_before(
@@ -135,9 +138,12 @@ def _spread_of(claim: Claim) -> int:
 async def _append_all(
     call: Call, handle: Handle, batches: Batches, timeout_ms: int
 ) -> dict[TopicPartition, AppendReceipt]:
-    """The receipts of all partitions. Raises an error of one of them once all have an outcome."""
+    """Append to all partitions; return the receipts.
+
+    Raises the error of one partition once all have ended.
+    """
     targets = list(batches)
-    is_own = handle.transactional_id.startswith(RESERVED)  # the broker's
+    is_own = handle.transactional_id.startswith(RESERVED)  # the transactional id belongs to the broker
     client = "" if is_own else client_of(call.request)
     appends = [
         call.services.gateway.append(
@@ -162,7 +168,10 @@ async def _append_all(
 
 
 def _stamped(handle: Handle, batches: Sequence[bytes]) -> list[bytes]:
-    """The batches in their transaction. A single one has a sequence, so the gateway may repeat it."""
+    """Stamp the transaction into batches.
+
+    A single batch gets a sequence, so that the gateway may repeat it.
+    """
     sequence = 0 if len(batches) == 1 else NO_SEQUENCE
     return [
         with_producer(batch, handle.producer_id, handle.epoch, sequence, in_transaction=True)

@@ -1,4 +1,4 @@
-"""A partition as JSON: its state according to the leader, and its target."""
+"""Describes a partition as JSON: its state according to the leader, and its target."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from raftlog.wire import bodies
 
 
 async def described(call: Call, target: TopicPartition) -> bodies.PartitionDescription:
-    """One partition, with this broker's newest metadata. Raises ``NoLeader`` while it is being opened."""
+    """Describe one partition, with this broker's newest metadata.
+
+    Raises ``NoLeader`` while it is being opened.
+    """
     statuses = await call.services.gateway.describe(target.topic, (target.partition,))
     topic = call.services.controller.image.topics.get(target.topic)
     if topic is None:
@@ -21,13 +24,13 @@ async def described(call: Call, target: TopicPartition) -> bodies.PartitionDescr
     for status in statuses:
         if status.partition == target.partition:
             if target.partition >= len(topic.partitions):
-                break  # it was removed meanwhile
+                break  # the partition was removed during the request
             return body(status, topic.partitions[target.partition])
-    raise NoLeader(f"{target} is being opened", topic=target.topic, partition=target.partition)
+    raise NoLeader(f"{target} is being opened; retry", topic=target.topic, partition=target.partition)
 
 
 def body(status: PartitionStatus, info: PartitionInfo) -> bodies.PartitionDescription:
-    """One partition."""
+    """Return one partition as JSON."""
     return bodies.PartitionDescription(
         partition=status.partition,
         leader=status.leader,
@@ -72,7 +75,7 @@ def _state(status: PartitionStatus, info: PartitionInfo) -> Literal["active", "s
 
 
 def _in_order(voters: tuple[NodeId, ...], info: PartitionInfo) -> list[int]:
-    """The voters, the preferred leader first."""
+    """Return the voters, the preferred leader first."""
     known: list[int] = [node for node in info.all_replicas if node in voters]
     return known + sorted(set(voters) - set(known))
 

@@ -1,4 +1,4 @@
-"""Operations on one partition: delete or archive records, transfer leadership, move replicas, recover it.
+"""Handles operations on one partition: delete or archive records, move leadership or replicas, recover.
 
 Leaves to others: which changes are allowed and how they are made (``partitions.replica.deletion``,
 ``partitions.replica.archiving``, ``partitions.reassignment.admin``).
@@ -25,11 +25,11 @@ from raftlog.records.control import Archived
 from raftlog.types import NodeId, Offset, Term, TopicPartition
 from raftlog.wire import bodies, partitions
 
-LEADER_WAIT_MS = 10_000  # how long to wait for the election of a recovered partition
+LEADER_WAIT_MS = 10_000  # longest wait for the election of a recovered partition
 
 
 async def transfer_leadership(call: Call) -> web.StreamResponse:
-    """Transfers leadership; responds once the other broker leads."""
+    """Transfer leadership; responds once the other broker leads."""
     _, target = call.partition()
     wanted = await read_json(call, bodies.TransferLeadership)
     leader, term = await call.services.admin.transfer_leadership(
@@ -42,7 +42,7 @@ async def transfer_leadership(call: Call) -> web.StreamResponse:
 
 
 async def add_replica(call: Call) -> web.StreamResponse:
-    """Adds a replica."""
+    """Add a replica."""
     _, target = call.partition()
     wanted = await read_json(call, bodies.OneReplica)
     return await _move(
@@ -51,7 +51,7 @@ async def add_replica(call: Call) -> web.StreamResponse:
 
 
 async def remove_replica(call: Call) -> web.StreamResponse:
-    """Removes a replica."""
+    """Remove a replica."""
     _, target = call.partition()
     wanted = await read_json(call, bodies.OneReplica)
     return await _move(
@@ -60,7 +60,7 @@ async def remove_replica(call: Call) -> web.StreamResponse:
 
 
 async def set_replicas(call: Call) -> web.StreamResponse:
-    """Sets all replicas."""
+    """Set all replicas."""
     _, target = call.partition()
     wanted = await read_json(call, bodies.SetReplicas)
     replicas = tuple(NodeId(node) for node in wanted.replicas)
@@ -68,7 +68,7 @@ async def set_replicas(call: Call) -> web.StreamResponse:
 
 
 async def unsafe_recover(call: Call) -> web.StreamResponse:
-    """Makes the survivor's log the log of the partition."""
+    """Make the survivor's log the log of the partition."""
     _, target = call.partition()
     wanted = await read_json(call, bodies.UnsafeRecover)
     admin, steps = call.services.admin, Steps()
@@ -79,7 +79,7 @@ async def unsafe_recover(call: Call) -> web.StreamResponse:
 
 
 async def delete_before(call: Call) -> web.StreamResponse:
-    """Deletes the records below an offset; responds once no reader gets them any more."""
+    """Delete the records below an offset; responds once no reader gets them any more."""
     target = _of_user(call, "its records cannot be deleted")
     wanted = await read_json(call, bodies.DeleteBefore)
     start = await call.services.gateway.delete_before(
@@ -89,7 +89,7 @@ async def delete_before(call: Call) -> web.StreamResponse:
 
 
 async def set_archived(call: Call) -> web.StreamResponse:
-    """Sets up to which offset a partition is archived."""
+    """Set the offset up to which a partition is archived."""
     target = _of_user(call, "it has no archive")
     wanted = await read_json(call, bodies.SetArchived)
     offset = await call.services.gateway.set_archived(
@@ -101,10 +101,10 @@ async def set_archived(call: Call) -> web.StreamResponse:
 
 
 def _of_user(call: Call, refusal: str) -> TopicPartition:
-    """The partition of the path. Internal topics are refused."""
+    """Return the partition of the path. Internal topics are refused."""
     topic, target = call.partition()
     if topic.is_internal:
-        raise errors.InvalidRequest(f"topic {topic.name} is the system's own; {refusal}", field="topic")
+        raise errors.InvalidRequest(f"topic {topic.name} is internal; {refusal}", field="topic")
     return target
 
 
@@ -117,7 +117,7 @@ async def _move(call: Call, target: TopicPartition, wish: MoveReplicas) -> web.S
     return json_response(body, 200 if is_settled else 202)
 
 
-_WAIT = duration("wait", "how long to wait until the move is complete, such as `30s`", lambda _: 0)
+_WAIT = duration("wait", "longest wait for the end of the move, such as `30s`", lambda _: 0)
 
 
 ROUTES = (

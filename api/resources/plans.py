@@ -1,4 +1,4 @@
-"""Plans that balance replicas and leaders: a dry run, its execution, progress and cancellation."""
+"""Handles plans that balance replicas and leaders: dry run, execution, progress and cancellation."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from raftlog.wire.plans import PlanDescription, PlanMove
 
 
 async def get_plan(call: Call) -> web.StreamResponse:
-    """The plan that is being carried out."""
+    """Describe the plan that is being carried out."""
     return json_response(_running(await call.metadata()))
 
 
 async def rebalance(call: Call) -> web.StreamResponse:
-    """A new plan: shown with ``dry_run``, else carried out, or the plan of the body."""
+    """Make a new plan, or take the plan of the body; carry it out unless ``dry_run``."""
     is_dry = parameters.one_of(call.query, "dry_run", ("false", "true")) == "true"
     controller, timeout_ms = call.services.controller, call.services.limits.control_timeout_ms
     wanted = await read_json(call, plans.StartPlan)
@@ -41,10 +41,10 @@ async def rebalance(call: Call) -> web.StreamResponse:
 
 
 async def cancel_plan(call: Call) -> web.StreamResponse:
-    """No further move begins; those that have begun end."""
+    """Cancel the plan: no further move begins; moves that have begun are completed."""
     image = await call.services.controller.current_image(call.services.limits.control_timeout_ms)
     if image.plan is None:
-        raise Conflict("no plan is being carried out")
+        raise Conflict("no plan is being carried out, so there is nothing to cancel")
     ended = _running(image)
     await call.services.controller.change_plan(
         EndPlan(image.plan.version), call.services.limits.control_timeout_ms

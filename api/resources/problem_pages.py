@@ -1,4 +1,6 @@
-"""A page for each kind of error, generated from the table of errors: the target of a problem's ``type``."""
+"""Serves a page for each kind of error, generated from the table of errors: the target of a problem's
+``type``.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ from raftlog.wire import documents, media_types
 
 
 async def list_problems(_: Call) -> web.StreamResponse:
-    """All kinds."""
+    """List all kinds of problems."""
     return _html("raftlog problems", f"<h1>Problems</h1>{problem_table()}{_DOCS}")
 
 
 async def get_problem(call: Call) -> web.StreamResponse:
-    """All kinds with one code: two if the status differs."""
+    """Describe all kinds with one code: two if the status differs."""
     code = call.match_info["code"].replace("-", "_")
     found = list(_of_code(code))
     if not found:
@@ -29,7 +31,7 @@ async def get_problem(call: Call) -> web.StreamResponse:
 
 
 def problem_table() -> str:
-    """All kinds as an HTML table."""
+    """Return all kinds as an HTML table."""
     rows = "".join(
         f"<tr><td><a href='{documents.page_of(error.code)}'><code>{error.code}</code></a></td>"
         f"<td>{kind.status}</td><td>{text(kind.title)}</td><td>{'yes' if error.retryable else 'no'}</td></tr>"
@@ -39,7 +41,7 @@ def problem_table() -> str:
 
 
 def outcome(error: type[RaftlogError]) -> str:
-    """Text that says if a request with this error was carried out."""
+    """Return the text that says whether a request with this error was carried out."""
     if error.is_definite:
         return "No: the request was refused, and nothing was changed."
     return "This is unknown: the request may have been carried out, or may still be."

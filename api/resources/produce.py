@@ -1,8 +1,8 @@
-"""Produce: records of JSON, NDJSON, raw bodies and binary batches, to a topic or to one partition.
+"""Handles produces: records as JSON, NDJSON, raw bodies and binary batches, to a topic or one partition.
 
 A request to one partition is atomic and has one status. A request to several partitions returns 200 only if
-all succeeded, else 207 with a receipt or a problem for each record. A complete request is stored even if the
-client disconnects: an append is never cancelled.
+all succeeded, otherwise 207 with a receipt or a problem for each record. A complete request is stored even if
+the client disconnects: an append is never cancelled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from raftlog.wire.limits import KEYED_RECORDS_MAX
 
 
 async def produce_to_partition(call: Call) -> web.StreamResponse:
-    """Records or batches for one partition."""
+    """Append records or batches to one partition."""
     topic, target = call.partition()
     if "route" in call.query and (other := redirect_to_leader(call, target)) is not None:
         return other
@@ -39,7 +39,7 @@ async def produce_to_partition(call: Call) -> web.StreamResponse:
 
 
 async def produce_to_topic(call: Call) -> web.StreamResponse:
-    """Records whose partitions follow from their keys."""
+    """Append records whose partitions follow from their keys."""
     topic = call.topic()
     if parameters.media_type_of(call.request) == media_types.BATCH:
         path = records.PRODUCE_TO_PARTITION.path.replace("{topic}", topic.name)
@@ -57,8 +57,8 @@ _PARAMETERS = (
     Parameter(
         "acks",
         "when to acknowledge: `0` at once, `1` when the leader has fsynced, `quorum` (also `all`, `-1`; the "
-        "default) when committed, `every` when every in-sync replica has fsynced it, a number K when K "
-        "replicas have fsynced it",
+        "default) when committed, `every` when every in-sync replica has fsynced, a number K when K "
+        "replicas have fsynced",
         {
             "type": "string",
             "pattern": "^([Aa][Ll][Ll]|-1|[Qq][Uu][Oo][Rr][Uu][Mm]|[Ee][Vv][Ee][Rr][Yy]|[0-9]{1,3})$",
@@ -67,7 +67,7 @@ _PARAMETERS = (
     ),
     duration(
         "timeout",
-        "how long to wait for that, such as `5s`, after which the outcome is unknown (504)",
+        "longest wait for the acknowledgement, such as `5s`; then the outcome is unknown (504)",
         lambda limits: limits.produce_timeout_ms_default,
     ),
 )
@@ -77,7 +77,7 @@ _DELAYS = (
         "hold the records back for this time, such as `30m`, up to the retention of the topic; the response "
         "has their `delayed_id`",
     ),
-    Parameter("deliver_at", "hold them back until this time, RFC 3339 or milliseconds since 1970"),
+    Parameter("deliver_at", "hold the records back until this time, RFC 3339 or milliseconds since 1970"),
 )
 _RAW_HEADERS = (
     Parameter(headers.KEY, "key of a raw body", place="header"),
@@ -87,7 +87,7 @@ _RAW_HEADERS = (
 _PRODUCER_HEADERS = (
     Parameter(
         headers.PRODUCER_ID,
-        "from POST /v1/producers; all three or none",
+        "from POST /v1/producers; send all three headers or none",
         parameters.PRODUCER_ID.schema,
         "header",
     ),
@@ -106,8 +106,8 @@ _TRANSACTION_HEADER = Parameter(
 )
 IDEMPOTENCY_KEY = Parameter(
     headers.IDEMPOTENCY_KEY,
-    f"carry out equal requests with this key once: a repetition gets the first answer. At most "
-    f"{KEYED_RECORDS_MAX} records; costs a transaction",
+    f"carry out equal requests with this key once: a repetition gets the first response. At most "
+    f"{KEYED_RECORDS_MAX} records; each such request runs a transaction",
     {"type": "string", "pattern": KEY_PATTERN},
     "header",
 )

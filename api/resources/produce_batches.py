@@ -1,4 +1,4 @@
-"""Produce of binary batches to one partition: they are stored as they are."""
+"""Handles produces of binary batches to one partition, which are stored unchanged."""
 
 from __future__ import annotations
 
@@ -49,12 +49,16 @@ async def produce_batches(call: Call, target: TopicPartition) -> web.Response:
 
 
 def _transaction_of(producer: Producer, body: bytes | bytearray) -> str | None:
-    """The transactional id of batches. Checks the producer of the first batch; the leader checks the rest."""
+    """Return the transactional id of batches.
+
+    Checks the producer of the first batch; the leader checks the other batches.
+    """
     first = parse_header(body) if len(body) >= HEADER_BYTES else None
     if first is not None and (first.producer_id, first.producer_epoch) != producer[:2]:
         raise InvalidRequest(
-            f"{headers.TRANSACTION} is of producer {producer.producer_id}, epoch {producer.epoch}, and the "
-            f"batch of {first.producer_id}, epoch {first.producer_epoch}; send those of the transaction",
+            f"{headers.TRANSACTION} is of producer {producer.producer_id}, epoch {producer.epoch}, but the "
+            f"batch is of {first.producer_id}, epoch {first.producer_epoch}; send batches of the "
+            "transaction's producer",
             field=headers.TRANSACTION,
         )
     return producer.transactional_id

@@ -1,7 +1,7 @@
-"""Produce of records as JSON, NDJSON or a raw body, to a topic or to one partition.
+"""Handles produces of records as JSON, NDJSON or a raw body, to a topic or to one partition.
 
-A small request shares its batch with others that arrive at the same time; a larger one has batches of its
-own for each partition; one with a key or of delayed messages goes another way.
+A small request shares its batch with others that arrive at the same time; a larger request has its own
+batches for each partition; requests with a key and requests with delays are handled separately.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def produce_records(call: Call, topic: TopicInfo, only: int | None) -> web
     if producer is not None and producer.is_sequenced and only is None:
         raise _needs_partition(topic)
     if acks != QUORUM:
-        refuse_key(request, f"needs acks=quorum, not acks={acks}: leave out acks, or the key")
+        refuse_key(request, f"needs acks=quorum, not acks={acks}: omit acks or the key")
     with call.admission.bodies.hold(client_of(request), 0) as held:
         if media_type not in media_types.PRODUCE:
             check_announced(request, services.limits)
@@ -77,7 +77,7 @@ async def produce_records(call: Call, topic: TopicInfo, only: int | None) -> web
             return await _append_with_others(call, topic, placed, part)
         del body, place
         groups = json_records.spread(placed, topic.writable_partitions, services.rng)
-        is_sequenced = producer is not None and producer.is_sequenced  # its leader knows what is stored
+        is_sequenced = producer is not None and producer.is_sequenced  # the leader recognises stored records
         bytes_max = MESSAGE_BYTES_MAX if is_sequenced else services.batch_bytes_max(topic)
         build = partial(_batches_of, placed, groups, bytes_max, now_ms=now_ms, producer=producer)
         try:
@@ -85,7 +85,7 @@ async def produce_records(call: Call, topic: TopicInfo, only: int | None) -> web
         except errors.RecordTooLarge as error:
             return await first_answer_or(call, error, claim)
         created_ms = [item.record.timestamp_ms for item in placed]
-        del placed, build  # the size of the body is now counted by the batches
+        del placed, build  # from here on the batches account for the size of the body
         if claim is not None:
             describe = partial(receipts_of, call, created_ms, groups, now_ms=now_ms)
             return await produce_once(call, topic.name, batches, describe, claim=claim, timeout_ms=timeout_ms)
@@ -138,7 +138,9 @@ def _batches_of(
 
 
 def records_max(call: Call, key: str | None) -> int:
-    """The largest number of records in one request. An answer that is kept for a key has a bounded size."""
+    """Return the maximum number of records in one request; with a key it is lower, as the response is
+    kept.
+    """
     count_max = call.services.limits.records_per_request_max
     return count_max if key is None else min(count_max, KEYED_RECORDS_MAX)
 
@@ -166,7 +168,7 @@ def _records_of(
 
 
 def _shared_part(placed: Sequence[Placed], bytes_max: int, now_ms: int) -> Part | None:
-    """The records as a part of a shared batch, if they are few and have one target."""
+    """Return the records as a part of a shared batch if they are few and have one target, else None."""
     first = placed[0].partition
     records = [item.record for item in placed if item.partition == first]
     if len(records) < len(placed):
@@ -198,7 +200,7 @@ async def _append_all(
     batches: Mapping[int, Sequence[bytes]],
     append: Callable[[TopicPartition, Sequence[bytes]], Awaitable[AppendReceipt]],
 ) -> dict[int, AppendReceipt | RaftlogError]:
-    """One outcome for each partition. An error of a single partition is the error of the request."""
+    """Append to all partitions; return one outcome for each. With one partition, its error is raised."""
     if len(batches) == 1:
         ((partition, only),) = batches.items()
         call.target = TopicPartition(topic.name, partition)
@@ -218,14 +220,14 @@ async def _append_all(
 
 
 def by_newest_metadata(topic: TopicInfo, error: RaftlogError) -> RaftlogError:
-    """The error for a client that is not to blame: this broker has chosen the partition by old metadata."""
+    """Return ``NoLeader`` if this broker chose a decommissioned partition because its metadata is old."""
     if not isinstance(error, errors.PartitionDecommissioned):
         return error
     partition = error.details.get("partition")
     if not isinstance(partition, int) or partition >= topic.writable_partitions:
         return error
     return errors.NoLeader(
-        f"{topic.name}/{partition} is decommissioned, of which this broker did not know yet; retry",
+        f"{topic.name}/{partition} is decommissioned, but the metadata of this broker is older; retry",
         retry_after_ms=RETRY_AFTER_MS,
     )
 

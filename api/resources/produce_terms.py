@@ -1,6 +1,6 @@
-"""The terms in the heads of requests to produce, before their bodies are read.
+"""Reads the terms in the heads of produce requests, before their bodies are read.
 
-Decides: which parameters and headers go together. Raises ``InvalidRequest`` naming the field.
+Decides: which parameters and headers can be combined. Raises ``InvalidRequest``, which names the field.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from raftlog.errors import InvalidRequest
 from raftlog.wire import headers, records
 
 NOT_YET = ("If-Offset", "Raftlog-Fence")
-"""Headers that change the meaning of a produce and that this release does not support."""
+"""Headers that would change the meaning of a produce and that this release does not support."""
 
 
 class BatchTerms(NamedTuple):
@@ -31,12 +31,12 @@ class BatchTerms(NamedTuple):
 
 
 def batch_terms(call: Call) -> BatchTerms:
-    """Raises ``InvalidRequest``."""
+    """Read the terms of a produce of batches. Raises ``InvalidRequest``."""
     _refuse_unknown_meaning(call.request)
     refuse_key(
         call.request,
-        "is not for binary batches, which have a producer and a sequence in their headers: POST "
-        f"{records.CREATE.path} gives a producer",
+        "cannot be used for binary batches, which have a producer and a sequence in their headers: get a "
+        f"producer with POST {records.CREATE.path}",
     )
     producer = producer_of(call.request)
     if producer is not None and producer.is_sequenced:
@@ -63,7 +63,7 @@ class RecordTerms(NamedTuple):
 
 
 def record_terms(call: Call) -> RecordTerms:
-    """Raises ``InvalidRequest``."""
+    """Read the terms of a produce of records. Raises ``InvalidRequest``."""
     request = call.request
     _refuse_unknown_meaning(request)
     key, producer = key_of(request), producer_of(request)
@@ -84,6 +84,6 @@ def _refuse_unknown_meaning(request: Request) -> None:
     for name in NOT_YET:
         if name in request.headers:
             raise InvalidRequest(
-                f"{name} is not supported by this release; leave it out",
+                f"{name} is not supported by this release; omit it",
                 field=name,
             )

@@ -1,6 +1,6 @@
-"""Queues: receive jobs with a lease, and say what became of them. Any broker serves any request.
+"""Handles queues: leases jobs, and settles them. Any broker serves any request.
 
-Decides: what happens to leases whose jobs do not reach the client. Leaves to others: leases (``groups``),
+Decides: what happens to leases whose jobs do not reach the client. Leaves to others: leases (``queues``),
 records (``job_records``).
 """
 
@@ -40,8 +40,8 @@ from raftlog.records.tags import tag_fields
 from raftlog.wire import queues as wire
 from raftlog.wire.limits import NAME_CHARACTERS_MAX
 
-WAIT_GRACE_MS = 5_000  # a coordinator answers in time, unless it is deposed
-LOST = "the lease is over: another worker has the job, or had it"
+WAIT_GRACE_MS = 5_000  # a coordinator answers within this time, unless it is deposed
+LOST = "the lease has ended: another worker has or had the job"
 Expected = TypeVar("Expected")
 How = Literal["ack", "nack", "extend", "dead", "release"]
 
@@ -81,18 +81,18 @@ async def receive(call: Call) -> web.StreamResponse:
 
 
 async def ack(call: Call) -> web.StreamResponse:
-    """Jobs are done."""
+    """Settle jobs that are done."""
     wanted = await read_json(call, wire.AckJobs)
     return await _answered(call, wanted.receipts, "ack")
 
 
 async def nack(call: Call) -> web.StreamResponse:
-    """Jobs are delivered again."""
+    """Return jobs to the queue, which delivers them again."""
     wanted = await read_json(call, wire.NackJobs)
     delay_ms = milliseconds(wanted.delay, "delay", (0, wire.PAUSE_MS_MAX))
     if wanted.undelivered and (delay_ms or wanted.reason):
         raise InvalidRequest(
-            "undelivered: such jobs can be received at once and have not failed; leave out delay and reason",
+            "undelivered: such jobs can be received at once and have not failed; omit delay and reason",
             field="undelivered",
         )
     how: How = "release" if wanted.undelivered else "nack"
@@ -100,20 +100,20 @@ async def nack(call: Call) -> web.StreamResponse:
 
 
 async def extend(call: Call) -> web.StreamResponse:
-    """Leases last longer."""
+    """Extend leases."""
     wanted = await read_json(call, wire.ExtendJobs)
     lease_ms = milliseconds(wanted.lease, "lease", wire.LEASE_MS)
     return await _answered(call, wanted.receipts, "extend", lease_ms)
 
 
 async def dead_letter(call: Call) -> web.StreamResponse:
-    """Jobs are given up."""
+    """Move jobs to the dead letters."""
     wanted = await read_json(call, wire.DeadLetterJobs)
     return await _answered(call, wanted.receipts, "dead", reason=wanted.reason)
 
 
 async def describe(call: Call) -> web.StreamResponse:
-    """Respond with the progress of a queue."""
+    """Describe the progress of a queue."""
     topic, group = await _worked_off(call), name_of(call, "group")
     view = await _asked(call, ReadQueue(group=group, topic=topic.name), QueueView)
     return json_response(
@@ -141,21 +141,23 @@ async def describe(call: Call) -> web.StreamResponse:
 
 
 async def delete_queue(call: Call) -> web.StreamResponse:
-    """The group does not work off this topic as a queue any more."""
+    """Delete a queue: the group stops to use this topic as a queue."""
     request = DeleteQueue(group=name_of(call, "group"), topic=name_of(call, "topic"))
     await _asked(call, request, Settled)
     return web.Response(status=204)
 
 
 async def _worked_off(call: Call) -> TopicInfo:
-    """The topic of the path. Raises ``InvalidRequest`` for one that cannot be a queue."""
+    """Return the topic of the path. Raises ``InvalidRequest`` for a topic that cannot be a queue."""
     await call.hear_of_path()
     topic, group = call.topic(), name_of(call, "group")
     if topic.is_internal:
-        raise InvalidRequest(f"{topic.name} is the system's own; work off another topic", field="topic")
+        raise InvalidRequest(
+            f"{topic.name} is an internal topic; use another topic as a queue", field="topic"
+        )
     if len(dead_letter_topic(topic.name, group)) > NAME_CHARACTERS_MAX:
         raise InvalidRequest(
-            f"group: with the name of its dead-letter topic {dead_letter_topic('…', '…')} it has more than "
+            f"group: the name of its dead-letter topic {dead_letter_topic('…', '…')} would have more than "
             f"{NAME_CHARACTERS_MAX} characters; choose a shorter one",
             field="group",
         )
@@ -176,13 +178,13 @@ async def _asked(
 
 
 async def _given_back(call: Call, request: Receive) -> None:
-    """Release jobs that the client did not get. If that fails, too, their leases end in time."""
+    """Release jobs that the client did not get. If the release fails, their leases end later."""
     with contextlib.suppress(errors.RaftlogError):
         await _asked(call, Abandon(group=request.group, topic=request.topic, lease=request.lease), Settled)
 
 
 async def _settle(call: Call, request: Receive, how: How, places: Sequence[tuple[int, int]]) -> None:
-    """Jobs of one receive. If this fails, their leases end in time."""
+    """Settle jobs of one receive. If this fails, their leases end later."""
     if places:
         tokens = tuple(Token(*place, request.lease) for place in places)
         settle = Settle(group=request.group, topic=request.topic, tokens=tokens, how=how)
@@ -193,7 +195,7 @@ async def _settle(call: Call, request: Receive, how: How, places: Sequence[tuple
 async def _answered(
     call: Call, receipts: Sequence[str], how: How, time_ms: int = 0, reason: str = ""
 ) -> web.StreamResponse:
-    """200 if it holds for all, 207 for some; ``LeaseLost`` for none."""
+    """Respond with 200 if all receipts are valid, 207 if some are; raise ``LeaseLost`` if none is."""
     topic, group = name_of(call, "topic"), name_of(call, "group")
     tokens = tuple(token_of(topic, group, receipt) for receipt in receipts)
     request = Settle(group=group, topic=topic, tokens=tokens, how=how, time_ms=time_ms, reason=reason)

@@ -1,4 +1,4 @@
-"""Reads through the gateway on behalf of a request: counted while they wait, cancelled when the client
+"""Reads through the gateway for a request: counts waiting reads, and cancels them if the client
 disconnects.
 """
 
@@ -21,7 +21,7 @@ from raftlog.types import Offset, TopicPartition
 
 
 async def read(call: Call, target: TopicPartition, request: FetchRequest) -> FetchResult:
-    """One read. A waiting read counts and is cancelled when its client disconnects."""
+    """Read once. A waiting read is counted, and cancelled when its client disconnects."""
     if not request.wait_ms:
         return await read_at_once(call, target, request)
     with call.admission.parked.hold(client_of(call.request), 1):
@@ -31,8 +31,9 @@ async def read(call: Call, target: TopicPartition, request: FetchRequest) -> Fet
 async def read_in_turn(
     read_it: Callable[[FetchRequest], Awaitable[FetchResult]], request: FetchRequest, turn: Turn
 ) -> FetchResult:
-    """A read of records that are shown next. If that has to wait, they are read again after the wait, so that
-    waiting requests hold no records.
+    """Read records that are shown next.
+
+    If showing them has to wait, they are read again after the wait, so that waiting requests hold no records.
     """
     result = await read_it(request)
     if turn.must_wait and not is_shown_fast(result):
@@ -45,7 +46,7 @@ async def read_in_turn(
 async def first_page(
     read_it: Callable[[FetchRequest], Awaitable[FetchResult]], view: View, request: FetchRequest, turn: Turn
 ) -> tuple[FetchResult, Page]:
-    """The first fetch with a record for readers, or with nothing at all, and its page."""
+    """Return the first fetch with a visible record, or with no records at all, and its page."""
     ends_at = deadline_in(request.wait_ms)
     looked_at_bytes = 0
     while True:
@@ -53,7 +54,7 @@ async def first_page(
         page = await view.page(result, turn)
         if page.records or page.skipped or not result.data:
             return result, page
-        looked_at_bytes += len(result.data)  # of producers that do not list their tags
+        looked_at_bytes += len(result.data)  # of batches whose tags are not listed
         if view.wanted is not None and looked_at_bytes >= LOOKED_AT_BYTES_MAX:
             return result, page
         left_ms = ms_until(ends_at, at_least=0)
@@ -63,7 +64,9 @@ async def first_page(
 async def read_at_once(
     call: Call, target: TopicPartition, request: FetchRequest, gateway: GatewayPort | None = None
 ) -> FetchResult:
-    """Read records, uncounted. Errors have details of this side: the offset, or the leader's address."""
+    """Read records without counting. Errors get details of this broker: the offset, or the leader's
+    address.
+    """
     try:
         return await (gateway or call.services.gateway).fetch(target, request)
     except NotLeader as error:

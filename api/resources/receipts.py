@@ -1,4 +1,4 @@
-"""The response to a produce."""
+"""Builds the response to a produce."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def produced(
     outcomes: Mapping[int, AppendReceipt | RaftlogError],
     now_ms: int,
 ) -> web.Response:
-    """Receipts in the order of the records: 200 when every partition succeeded, else 207.
+    """Return receipts in the order of the records: 200 if all partitions succeeded, else 207.
 
     ``created_ms`` are the records' own timestamps.
     """
@@ -36,7 +36,7 @@ def receipts_of(
     outcomes: Mapping[int, AppendReceipt] | Mapping[int, AppendReceipt | RaftlogError],
     now_ms: int,
 ) -> bodies.Produced:
-    """The body of the response."""
+    """Return the body of the response."""
     receipts: list[bodies.RecordReceipt | None] = [None] * len(created_ms)
     for partition, numbers in groups.items():
         outcome = outcomes[partition]
@@ -55,14 +55,14 @@ def receipts_of(
 
 
 def stored_ms(receipt: AppendReceipt, created_ms: int | None, now_ms: int) -> int:
-    """The timestamp of a stored record, which may have had one of its own."""
+    """Return the timestamp of a stored record, which may have had its own timestamp."""
     if receipt.timestamp_ms is not None:
         return receipt.timestamp_ms
     return now_ms if created_ms is None else created_ms
 
 
 def _weakest(durabilities: Sequence[Durability]) -> bodies.RecordDurability | None:
-    """The durability that all successful partitions have."""
+    """Return the durability that all successful partitions have."""
     if len(durabilities) <= 1:
         return durability_body(durabilities[0]) if durabilities else None
     return bodies.RecordDurability(
@@ -74,7 +74,7 @@ def _weakest(durabilities: Sequence[Durability]) -> bodies.RecordDurability | No
 
 
 def durability_body(durability: Durability) -> bodies.RecordDurability:
-    """The durability of an acknowledgement, on the wire."""
+    """Return the durability of an acknowledgement as JSON."""
     return bodies.RecordDurability(
         durability.acks, durability.committed, durability.fsynced, durability.replicas
     )

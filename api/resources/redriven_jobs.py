@@ -1,7 +1,7 @@
-"""Dead letters of a queue that are tried again: the queue delivers their records where they are.
+"""Redrives dead letters of a queue: the queue delivers their records again from the topic.
 
-Decides: which of them can be: the log must still have the record, with tags that the queue selects. Leaves to
-others: the jobs (``queues.work_queue``), and settling the dead letters (``dead_letters``).
+Decides: which dead letters can be redriven: the log must still have the record, with tags that the queue
+selects. Leaves to others: the jobs (``queues.work_queue``), and settling the dead letters (``dead_letters``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RedrivenJobs:
 
     @classmethod
     async def of(cls, call: Call, topic: str, group: str) -> RedrivenJobs | None:
-        """None if the group does not work off the topic as a queue."""
+        """Return the queue; None if the group does not use the topic as a queue."""
         await call.hear_of_path()
         found = call.services.controller.image.topics.get(topic)
         if found is None:
@@ -47,14 +47,14 @@ class RedrivenJobs:
         return cls(call, topic, found.topic_id, group, TagSelection.in_fields(queue))
 
     async def found(self, letters: Sequence[Letter]) -> list[Letter]:
-        """The dead letters whose records are in the topic as they failed, and are jobs by the queue's tags.
+        """Return the dead letters whose unchanged records are in the topic and match the queue's tags.
 
         A record of a deleted topic of this name is not in the topic.
         """
         return [letter for letter in letters if await self._is_there(letter.record)]
 
     async def redrive(self, letters: Sequence[Letter]) -> None:
-        """Return once the queue will deliver them again."""
+        """Return once the queue will deliver the jobs again."""
         jobs = tuple(
             DeadJob(
                 letter.record.origin.partition,

@@ -1,6 +1,6 @@
-"""Schedules: created, listed, described, paused and deleted.
+"""Handles schedules: creates, lists, describes, pauses and deletes them.
 
-Leaves to others: when they fire, and how their messages come to their topics (``delayed``).
+Leaves to others: when schedules fire, and the delivery of their messages (``delayed``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TOKEN = re.compile(r"([0-9a-f]{4})([A-Za-z0-9._-]{1,249})")
 
 
 async def create(call: Call) -> web.StreamResponse:
-    """A schedule; the same again with the same id is the same schedule."""
+    """Create a schedule; an equal request with the same id returns the existing schedule."""
     wanted = await read_json(call, wire.CreateSchedule)
     name = f"{call.services.rng.getrandbits(96):024x}" if wanted.schedule_id is None else wanted.schedule_id
     if not pagination.NAMES.fullmatch(name):
@@ -85,13 +85,13 @@ async def list_schedules(call: Call) -> web.StreamResponse:
 
 
 async def get_schedule(call: Call) -> web.StreamResponse:
-    """One schedule."""
+    """Describe one schedule."""
     found = await call.services.delayed.read_schedule(_name(call), call.services.limits.control_timeout_ms)
     return json_response(_body(found))
 
 
 async def change(call: Call) -> web.StreamResponse:
-    """Pause a schedule, or have it go on from now."""
+    """Pause a schedule, or resume it from now on."""
     name, wanted = _name(call), await read_json(call, wire.ChangeSchedule)
     timeout_ms = call.services.limits.control_timeout_ms
     return json_response(_body(await call.services.delayed.pause_schedule(name, wanted.paused, timeout_ms)))
@@ -125,11 +125,12 @@ async def _created_before(call: Call, request: CreateSchedule) -> DescribedSched
 
 
 def _record_of(wanted: wire.CreateSchedule) -> Record:
-    """The record of each instant. Raises ``InvalidRequest`` for one that no topic takes."""
+    """Return the record of each instant. Raises ``InvalidRequest`` for a record that no topic accepts."""
     for field in ("delay", "deliver_at", "timestamp"):
         if getattr(wanted.record, field) is not None:
             raise InvalidRequest(
-                f"record/{field}: the cron expression says when; leave it out", field=f"record/{field}"
+                f"record/{field}: the cron expression determines the time; omit this field",
+                field=f"record/{field}",
             )
     try:
         record = json_records.record_of(wanted.record)
@@ -142,7 +143,7 @@ def _record_of(wanted: wire.CreateSchedule) -> Record:
 
 
 def _placed(call: Call, topic: TopicInfo, wanted: wire.CreateSchedule, record: Record, name: str) -> int:
-    """The partition of a record that the topic takes now. Raises ``InvalidRequest``."""
+    """Choose the partition of a record that the topic accepts now. Raises ``InvalidRequest``."""
     try:
         _, partition, _ = json_records.place(wanted.record, topic.writable_partitions, None, None)
     except InvalidRequest as wrong:
@@ -207,7 +208,9 @@ _ID = Parameter("schedule_id", "the id of a schedule", place="path")
 
 ROUTES = (
     Route(wire.CREATE, create),
-    Route(wire.LIST, list_schedules, (Parameter("topic", "only those for this topic"), LIMIT, PAGE_TOKEN)),
+    Route(
+        wire.LIST, list_schedules, (Parameter("topic", "only schedules for this topic"), LIMIT, PAGE_TOKEN)
+    ),
     Route(wire.DESCRIBE, get_schedule, (_ID,)),
     Route(wire.CHANGE, change, (_ID,)),
     Route(wire.DELETE, delete_schedule, (_ID,)),

@@ -32,27 +32,27 @@ from raftlog.wire import bodies, partitions, topics
 from raftlog.wire.limits import NAME_CHARACTERS_MAX, NAME_PATTERN
 
 _NAME = re.compile(NAME_PATTERN)
-SEAL_S: Final = 3.0  # how long the response to a decommission waits for the leaders
+SEAL_S: Final = 3.0  # longest wait of a decommission for the leaders
 LOOK_S: Final = 0.05
 _KEPT = (
-    "topic {topic} keeps its records for ever ({why}), so these partitions stay until their records are "
+    "topic {topic} keeps its records forever ({why}), so these partitions remain until their records are "
     "deleted: change the setting, or delete the records once they are consumed (:delete-before)"
 )
 _COMPACTED = (
-    "topic {topic} is compacted, and most keys belong to another partition from now on: the newest record of "
-    "such a key in its former partition stays there until a tombstone for it is written to that partition"
+    "topic {topic} is compacted, and most keys go to another partition from now on: the newest record of "
+    "such a key remains in its former partition until a tombstone for the key is written to that partition"
 )
 
 
 async def list_topics(call: Call) -> web.StreamResponse:
-    """All topics that this broker knows of."""
+    """List all topics that this broker knows."""
     topics = sorted((await call.metadata()).topics.items())
     shown, token = pagination.page(topics, call.query, pagination.NAMES)
     return json_response(bodies.TopicList([_body(call, topic) for topic in shown], token))
 
 
 async def create_topic(call: Call) -> web.StreamResponse:
-    """A new topic."""
+    """Create a topic."""
     wanted = await read_json(call, bodies.CreateTopic)
     if not _NAME.fullmatch(wanted.name) or wanted.name in (".", ".."):
         raise InvalidRequest(
@@ -78,13 +78,13 @@ async def create_topic(call: Call) -> web.StreamResponse:
 
 
 async def get_topic(call: Call) -> web.StreamResponse:
-    """One topic."""
+    """Describe one topic."""
     topic = call.topic()
     return json_response(_body(call, topic), headers={"ETag": parameters.etag(topic.version)})
 
 
 async def add_partitions(call: Call) -> web.StreamResponse:
-    """More partitions; those that exist keep their records."""
+    """Add partitions; existing partitions keep their records."""
     wanted = await read_json(call, bodies.AddPartitions)
     topic = await call.services.controller.add_partitions(
         call.topic().name,
@@ -103,11 +103,11 @@ async def add_partitions(call: Call) -> web.StreamResponse:
 
 
 async def decommission_partitions(call: Call) -> web.StreamResponse:
-    """No more records for the last partitions; answered once no leader can take any, if that is soon."""
+    """Decommission the last partitions; responds once their leaders refuse records, or after ``SEAL_S``."""
     wanted = await read_json(call, bodies.DecommissionPartitions)
     if bool(wanted.partitions) == (wanted.count is not None):
         raise InvalidRequest(
-            "send partitions, the numbers of the last partitions, or count, how many of them; one of the two",
+            "send partitions, the numbers of the last partitions, or count, their number; one of the two",
             field="partitions",
         )
     topic = await call.services.controller.decommission_partitions(
@@ -124,7 +124,7 @@ async def decommission_partitions(call: Call) -> web.StreamResponse:
 
 
 async def recommission_partitions(call: Call) -> web.StreamResponse:
-    """Decommissioned partitions take records again."""
+    """Recommission partitions, which take records again."""
     wanted = await read_json(call, bodies.RecommissionPartitions)
     topic = await call.services.controller.decommission_partitions(
         call.topic().name,
@@ -157,8 +157,10 @@ def _warnings(shown: bodies.TopicDescription) -> list[str]:
 
 
 async def _until_sealed(call: Call, topic: TopicInfo) -> None:
-    """A leader that cannot be reached now seals its partition later; until then it can take no records
-    either, but from brokers with old metadata.
+    """Wait until the leaders have sealed the partitions, at most ``SEAL_S``.
+
+    A leader that cannot be reached now seals its partition later; until then only brokers with old metadata
+    send it records.
     """
     loop = asyncio.get_running_loop()
     deadline, decommissioned = loop.time() + SEAL_S, range(topic.writable_partitions, len(topic.partitions))
@@ -166,7 +168,7 @@ async def _until_sealed(call: Call, topic: TopicInfo) -> None:
         try:
             statuses = await call.services.gateway.describe(topic.name, decommissioned)
         except RaftlogError:
-            return  # it was deleted meanwhile
+            return  # the topic was deleted during the request
         if all(each.is_sealed for each in statuses):
             return
         await asyncio.sleep(LOOK_S)
@@ -185,12 +187,12 @@ async def delete_topic(call: Call) -> web.StreamResponse:
 
 
 async def get_config(call: Call) -> web.StreamResponse:
-    """The effective configuration of a topic, and the settings that were set."""
+    """Return the effective configuration of a topic, and the settings that were set."""
     return _config_answer(call, call.topic())
 
 
 async def change_config(call: Call) -> web.StreamResponse:
-    """Change the configuration; returns it."""
+    """Change the configuration of a topic, and return it."""
     topic = call.topic()
     wanted = await read_json(call, bodies.ChangeTopic)
     changed = await call.services.controller.alter_config(
@@ -204,7 +206,7 @@ async def change_config(call: Call) -> web.StreamResponse:
 
 
 async def list_partitions(call: Call) -> web.StreamResponse:
-    """The partitions of a topic as their leaders describe them: only those of the page are asked for."""
+    """Return the partitions of a topic as their leaders describe them; asks only for those of the page."""
     topic = call.topic()
     keyed = [(pagination.number_key(info.partition), info) for info in topic.partitions]
     shown, token = pagination.page(keyed, call.query, pagination.NUMBERS)
@@ -216,13 +218,16 @@ async def list_partitions(call: Call) -> web.StreamResponse:
 
 
 async def get_partition(call: Call) -> web.StreamResponse:
-    """One partition."""
+    """Describe one partition."""
     _, target = call.partition()
     return json_response(await partition_bodies.described(call, target))
 
 
 async def _until_known_here(call: Call, version: int) -> None:
-    """Let the client read its own write. A timeout is no error, since the write is committed."""
+    """Wait until this broker knows the change, so that the client reads its own write.
+
+    A timeout is no error, because the change is committed.
+    """
     try:
         await call.services.controller.wait_for_version(version, call.services.limits.control_timeout_ms)
     except (RaftlogError, TimeoutError):

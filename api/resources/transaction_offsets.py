@@ -1,4 +1,4 @@
-"""Offsets of consumer groups in transactions: the commit of the transaction commits them.
+"""Adds offsets of consumer groups to transactions, whose commit commits them.
 
 Decides: the order of the steps. Leaves to others: which transaction is open (``transactions``), who may
 commit (``groups``).
@@ -26,17 +26,17 @@ async def add_offsets(call: Call) -> web.StreamResponse:
     wanted = await read_json(call, AddOffsetsBody)
     handle = own_handle_of(call.match_info["transaction"], "transaction")
     commit = await commit_of(call, wanted.group, wanted)
-    if commit.offsets:  # none: all were of removed partitions
+    if commit.offsets:  # empty if all were of removed partitions
         await add_to(call.services, handle, commit)
     return json_response(wire.OffsetsAdded(str(handle), wanted.group))
 
 
 async def add_to(services: Services, handle: Handle, commit: Commit) -> None:
-    """Have the commit of a transaction commit these offsets.
+    """Add offsets to a transaction, whose commit commits them. May be repeated.
 
-    The group joins first, so that it learns of the end however late the offsets arrive. ``__offsets`` exists
-    before that: an end that finds no such topic need not wait for it. May be repeated. Raises what a plain
-    commit and a transaction that is not open are refused with, and ``OffsetsPending``.
+    The group joins first, so that it learns the outcome even if the offsets arrive late. ``__offsets`` is
+    created before: an end that finds no such topic need not wait for it. Raises the errors of a plain commit
+    and of a transaction that is not open, and ``OffsetsPending``.
     """
     timeout_ms = services.limits.control_timeout_ms
     await services.group_offsets.check(commit.offsets)

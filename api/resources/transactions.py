@@ -1,4 +1,4 @@
-"""Transactions as a resource: open, end, prepare, describe, list; batches of prepared transactions.
+"""Handles transactions: opens, ends, prepares, describes and lists them; commits batches of prepared ones.
 
 Leaves to others: the decisions (``transactions``), records of a transaction (``produce``).
 """
@@ -41,7 +41,7 @@ from transactions.requests import (
 )
 from transactions.sinks import check_request
 
-TIMEOUT_MS = (100, TRANSACTION_MS_MAX)  # the shortest, the longest
+TIMEOUT_MS = (100, TRANSACTION_MS_MAX)  # shortest, longest
 PREPARED_MS_MIN = 1_000
 STATES = ("open", "all")
 _IDS = re.compile(TRANSACTIONAL_ID)
@@ -49,7 +49,7 @@ _Wanted = TypeVar("_Wanted", bound=Reply)
 
 
 async def open_transaction(call: Call) -> web.StreamResponse:
-    """Fence the earlier incarnations of a transactional id, abort what they left open, and begin."""
+    """Fence earlier producers of a transactional id, abort their open transaction, and begin a new one."""
     wanted = await read_json(call, wire.OpenTransaction)
     timeout_ms = milliseconds(wanted.timeout, "timeout", TIMEOUT_MS)
     after = None if wanted.after is None else handle_of(wanted.after, "after")
@@ -72,7 +72,7 @@ async def open_transaction(call: Call) -> web.StreamResponse:
 
 
 async def list_transactions(call: Call) -> web.StreamResponse:
-    """Open transactions, or the newest one of each transactional id."""
+    """List open transactions, or the newest transaction of each transactional id."""
     open_only = parameters.one_of(call.query, "state", STATES) == "open"
     timeout_ms = call.services.limits.control_timeout_ms
     asked = pagination.asked_page(call.query, _IDS)
@@ -85,7 +85,7 @@ async def list_transactions(call: Call) -> web.StreamResponse:
 
 
 async def get_transaction(call: Call) -> web.StreamResponse:
-    """One transaction, or the newest one of a transactional id."""
+    """Describe one transaction, or the newest transaction of a transactional id."""
     name, handle = _named(call)
     described = await _ask(call, ReadTransaction(transactional_id=name), Described)
     body = _body(name, described.transaction)
@@ -106,12 +106,12 @@ async def get_transaction(call: Call) -> web.StreamResponse:
 
 
 async def commit(call: Call) -> web.StreamResponse:
-    """Commit; may be repeated."""
+    """Commit a transaction; may be repeated."""
     return await _end(call, own_handle_of(call.match_info["transaction"], "transaction"), is_commit=True)
 
 
 async def abort(call: Call) -> web.StreamResponse:
-    """Abort one transaction, which may be repeated, or whatever a transactional id has open now."""
+    """Abort one transaction (may be repeated), or the open transaction of a transactional id."""
     name, handle = _named(call)
     if handle is not None:
         return await _end(call, handle, is_commit=False)
@@ -121,10 +121,10 @@ async def abort(call: Call) -> web.StreamResponse:
 
 
 async def prepare(call: Call) -> web.StreamResponse:
-    """Take no more records, and wait for the decision about a batch."""
+    """Prepare a transaction: it takes no more records, and waits for the decision about a batch."""
     wanted = await read_json(call, wire.PrepareTransaction)
     handle = own_handle_of(call.match_info["transaction"], "transaction")
-    bounds = PREPARED_MS_MIN, call.services.limits.prepared_ms_max  # its readers wait so long
+    bounds = PREPARED_MS_MIN, call.services.limits.prepared_ms_max  # readers wait so long at most
     prepared_ms_max = milliseconds(wanted.timeout, "timeout", bounds)
     return await _described_after(call, Prepare(transaction=handle, prepared_ms_max=prepared_ms_max))
 
@@ -179,7 +179,7 @@ async def _ask(call: Call, request: OfOneId, wanted: type[_Wanted]) -> _Wanted:
 
 
 async def _described_after(call: Call, request: AbortOpen | Prepare) -> web.StreamResponse:
-    """The newest transaction of an id once a change of it is done."""
+    """Change the transaction of an id, and describe its newest transaction."""
     steps, name = Steps(), request.transactional_id
     await steps.take(_ask(call, request, Done))
     described = await steps.take(_ask(call, ReadTransaction(transactional_id=name), Described))
@@ -198,7 +198,7 @@ async def _end(call: Call, handle: Handle, *, is_commit: bool) -> web.StreamResp
 
 
 def _named(call: Call) -> tuple[str, Handle | None]:
-    """The path has a transaction, or a transactional id alone."""
+    """Return the transactional id of the path, and the transaction if the path names one."""
     text = call.match_info["transaction"]
     if _IDS.fullmatch(text):
         return text, None
@@ -246,7 +246,7 @@ ROUTES = (
         (
             Parameter(
                 "state",
-                "`open`: only those that are not complete",
+                "`open`: only transactions that are not complete",
                 {"type": "string", "enum": list(STATES), "default": STATES[0]},
             ),
             LIMIT,

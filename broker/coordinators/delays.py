@@ -1,6 +1,6 @@
-"""Gives delayed messages the parts of a broker: ``__delayed``, and the partitions that are their targets.
+"""Connects delayed messages with a broker: the topic ``__delayed``, and the target partitions.
 
-Decides: when a target counts as gone. Leaves to others: delayed messages (``delayed``), creating the topic
+Decides: when a target counts as deleted. Leaves to others: delayed messages (``delayed``), creating the topic
 (``internal_topics``), duplicates (``partitions``).
 """
 
@@ -43,12 +43,12 @@ from raftlog.records.keys import partition_for_key
 from raftlog.records.reader import StoredRecord, iter_records, read_records
 from raftlog.types import NodeId, Offset, TopicPartition
 
-READ_BYTES: Final = 256 << 10  # of batches in one read, and one batch at least
-READS_MAX: Final = 4  # at a time: a batch may have 8 MiB, and messages for many partitions
+READ_BYTES: Final = 256 << 10  # of batches in one read; at least one batch
+READS_MAX: Final = 4  # at a time: a batch may have 8 MiB, and its messages may be for many partitions
 
 
 class BrokerDelays:
-    """The delayed messages of one broker."""
+    """Coordinates the delayed messages of one broker."""
 
     def __init__(
         self,
@@ -75,11 +75,15 @@ class BrokerDelays:
             partitions=settings.partitions,
         )
         self.service = DelayedService(node_id, topic, self.coordinators, gateway.relay, self._delivery)
-        self._topic_ids = frozenset[str]()  # of the newest image
+        self._topic_ids = frozenset[str]()  # ids of the topics in the newest image
         controller.subscribe(self._image_changed)
 
     def derive(self, target: TopicPartition) -> DerivedState | None:
-        """The coordinator of a partition of ``__delayed`` whose replica is being opened here."""
+        """Create the coordinator of a partition of ``__delayed`` whose replica is being opened on this
+        broker.
+
+        Returns None for partitions of other topics.
+        """
         if target.topic != TOPIC:
             return None
         count = self._topic.partition_count or self._settings.partitions
@@ -124,7 +128,7 @@ class BrokerDelivery:
         self._ahead = ReadAhead()
 
     def batch_bytes_max(self, topic: str) -> int:
-        """The bytes of records that a batch of a topic may have; 1 if the topic is gone."""
+        """Return the maximum bytes of records in a batch of a topic; 1 if the topic is deleted."""
         found = self._topics.topic_here(topic)
         if found is None:
             return 1
@@ -134,7 +138,8 @@ class BrokerDelivery:
     async def read(self, partition: int, offsets: Sequence[int], timeout_ms: int) -> list[Message]:
         """Read accepted messages. Raises ``DelayedNotFound`` for a message that compaction has removed.
 
-        A batch has messages for several moves: the first one reads it, and the others wait for what it keeps.
+        A batch has messages for several moves: the first move reads the batch and keeps the other messages,
+        and the other moves wait for them.
         """
         wanted, found = set(offsets), dict[int, Message]()
         target = TopicPartition(TOPIC, partition)
@@ -150,11 +155,11 @@ class BrokerDelivery:
                         others = self._decode(batch, wanted, offset, found)
                         self._ahead.keep(partition, epoch, others)
                 if offset not in found:
-                    raise DelayedNotFound(f"the message at offset {offset} of {target} has left")
+                    raise DelayedNotFound(f"the message at offset {offset} of {target} was compacted")
         return [found[offset] for offset in offsets]
 
     def begin(self, partition: int, *, is_led: bool) -> None:
-        """Begin a new epoch of a partition, without messages that were read ahead."""
+        """Begin a new epoch of a partition, and forget the messages that were read ahead."""
         self._ahead.begin(partition, is_led=is_led)
 
     def _take_kept(self, partition: int, offset: int, found: dict[int, Message]) -> bool:
@@ -164,7 +169,9 @@ class BrokerDelivery:
     def _decode(
         self, batch: Batch, wanted: Set[int], first: int, found: dict[int, Message]
     ) -> list[StoredRecord]:
-        """Find the messages at these offsets, from ``first`` on; gives what else is worth keeping."""
+        """Add the messages at ``wanted`` offsets from ``first`` on to ``found``; return other records worth
+        keeping.
+        """
         header = batch.header
         if header.is_control or wanted.isdisjoint(range(batch.base_offset, batch.last_offset + 1)):
             return []
@@ -215,7 +222,9 @@ class BrokerDelivery:
             raise
 
     def targets_of(self, lane: LaneKey, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The new target partitions: by key, or one for all messages of the lane without a key."""
+        """Choose the target partitions of messages: by key; messages of a lane without a key share a
+        partition.
+        """
         topic = self._topics.topic_here(lane.topic)
         count = lane.partition if topic is None else min(topic.writable_partitions, lane.partition)
         return tuple(
@@ -229,12 +238,14 @@ class BrokerDelivery:
         return self._producer_ids.id_of(allocated)
 
     async def gone(self, lanes: Collection[LaneKey]) -> Set[LaneKey]:
-        """The lanes whose partition is gone by confirmed metadata."""
+        """Return the lanes whose partition does not exist, according to metadata that the controller
+        confirmed.
+        """
         await self._topics.hear_of((lane.topic, lane.partition) for lane in lanes)
         return {lane for lane in lanes if not self._topics.has(lane.topic, lane.partition)}
 
     async def deleted(self, topics: Collection[TopicKey]) -> Set[TopicKey]:
-        """The topics that are deleted by confirmed metadata."""
+        """Return the topics that are deleted, according to metadata that the controller confirmed."""
         if any(map(self._is_deleted, topics)):
             await self._topics.confirm()
         return set(filter(self._is_deleted, topics))
@@ -256,7 +267,7 @@ class BrokerDelivery:
 
 
 def _add_message(record: StoredRecord, found: dict[int, Message]) -> bool:
-    """False for a record that is no message."""
+    """Add the message of a record to ``found``; return False if the record is not a message."""
     known = KINDS.decoded(record.key, record.value)
     if known is None or not isinstance(known[1], Message):
         return False

@@ -1,6 +1,6 @@
-"""Gives consumer groups the parts of a broker: the topic ``__offsets``, the topics that they consume.
+"""Connects consumer groups with a broker: the topic ``__offsets``, and the topics that groups consume.
 
-Decides: what a group may know of topics. Leaves to others: groups and offsets (``groups``), creating the
+Decides: which facts of topics a group sees. Leaves to others: groups and offsets (``groups``), creating the
 topic (``internal_topics``), serving the partitions (``partitions``).
 """
 
@@ -36,11 +36,11 @@ from raftlog.records.batch import Batch, split_batches
 from raftlog.records.reader import iter_records
 from raftlog.types import NodeId, Offset, TopicPartition
 
-STEP_BYTES: Final = 64 << 10  # of a read that looks for a record
+STEP_BYTES: Final = 64 << 10  # of each read that searches for a record
 
 
 class BrokerGroups:
-    """The groups of one broker."""
+    """Coordinates the consumer groups of one broker."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class BrokerGroups:
         has_reserve: Callable[[], bool],
         frame_limits: FrameLimits = FRAME_LIMITS,
     ) -> None:
-        """``check_open`` asks whether a transaction is open; see ``GroupCoordinator`` for ``has_reserve``."""
+        """``check_open`` checks that a transaction is open; see ``GroupCoordinator`` for ``has_reserve``."""
         self._check_open = check_open
         self._has_reserve = has_reserve
         self._settings = settings
@@ -77,7 +77,11 @@ class BrokerGroups:
         controller.subscribe(self._image_changed)
 
     def derive(self, target: TopicPartition) -> DerivedState | None:
-        """The coordinator of a partition of ``__offsets`` whose replica is being opened here."""
+        """Create the coordinator of a partition of ``__offsets`` whose replica is being opened on this
+        broker.
+
+        Returns None for partitions of other topics.
+        """
         if target.topic != TOPIC:
             return None
         count = self._offsets_topic.partition_count or self._settings.partitions
@@ -114,13 +118,15 @@ class ConsumedTopics:
     def __init__(self, controller: ControllerPort, gateway: GatewayPort) -> None:
         self._topics = ConfirmedTopics(controller)
         self._gateway = gateway
-        self.archive: ArchivePort = NoArchive()  # which has records below log starts
+        self.archive: ArchivePort = NoArchive()  # reads records below log starts
         self._seen: Mapping[str, TopicInfo] = {}
         self.known = KnownTopics({})
         self.take(controller.image)
 
     def take(self, image: MetadataImage) -> set[str]:
-        """The topics that are new, gone, created again, or have other partitions."""
+        """Take new metadata; return the topics that are new, deleted, recreated, or have different
+        partitions.
+        """
         before, after = self._seen, image.topics
         if after is before:
             return set()
@@ -150,19 +156,19 @@ class ConsumedTopics:
         return await self._topics.topic(topic, topic_id) is not None
 
     async def end(self, topic: str, partition: int) -> int:
-        """The high watermark."""
+        """Return the high watermark of a partition."""
         where = TopicPartition(topic, partition)
         offset, _ = await self._gateway.offset_at(where, Start.LATEST, committed_only=False)
         return offset
 
     async def extent(self, topic: str, partition: int) -> Extent:
-        """The log start and the high watermark, of one read."""
+        """Return the log start and the high watermark of a partition, from one read."""
         request = FetchRequest(position=Start.LATEST, bytes_max=1, committed_only=False)
         result = await self._gateway.fetch(TopicPartition(topic, partition), request)
         return Extent(result.log_start_offset, result.high_watermark)
 
     async def extents(self, places: Collection[Place]) -> dict[Place, Extent | None]:
-        """The readable offsets of partitions; see ``groups.ports.Topics.extents``."""
+        """Return the readable offsets of partitions; see ``groups.ports.Topics.extents``."""
         found = zip(places, await gathered(map(self._asked, places)), strict=True)
         return {place: extent for place, (is_known, extent) in found if is_known}
 
@@ -177,7 +183,7 @@ class ConsumedTopics:
         return True, None
 
     async def _with_archive(self, place: Place) -> Extent:
-        """The offsets that can be read: the log, and below it what the archive has without a gap."""
+        """Return the readable offsets: the log, and the archived records below it without a gap."""
         log = await self.extent(place.topic, place.partition)
         archived_from = await self.archive.archived_from(TopicPartition(place.topic, place.partition))
         return log if archived_from is None else Extent(min(archived_from, log.start), log.end)
@@ -192,7 +198,7 @@ class ConsumedTopics:
             except OffsetOutOfRange as error:
                 if (nearest := error.nearest(offset)) <= offset:
                     raise
-                offset = nearest  # retention was faster
+                offset = nearest  # retention has deleted the records since then
                 continue
             for batch in split_batches(result.data):
                 if (found := _first_record(batch, offset)) is not None:
@@ -203,7 +209,7 @@ class ConsumedTopics:
 
 
 def _facts(topics: Mapping[str, TopicInfo], name: str) -> tuple[object, ...]:
-    """The facts of a topic that a group may know: id, number of partitions, removed ones."""
+    """The facts of a topic that a group sees: id, number of partitions, removed partitions."""
     topic = topics.get(name)
     return () if topic is None else (topic.topic_id, len(topic.partitions), topic.removed)
 
@@ -215,5 +221,5 @@ def _first_record(batch: Batch, offset: int) -> tuple[int, int] | None:
     try:
         records = ((one.offset, one.timestamp_ms) for one in iter_records(batch, offset))
         return next(records, None)
-    except CorruptBatch:  # a producer stored what is no records: its reader meets it there
+    except CorruptBatch:  # the bytes are no records: the consumer gets the error when it reads them
         return max(offset, header.base_offset), header.max_timestamp

@@ -1,7 +1,7 @@
-"""Gives queues the parts of a broker: the records of topics that groups work off, and dead-letter topics.
+"""Connects queues with a broker: the topics whose records are jobs, and the dead-letter topics.
 
-Decides: when a job counts as gone, and how a dead-letter topic is made. Leaves to others: jobs (``groups``),
-the records of dead letters (``raftlog.records.failures``).
+Decides: when a job counts as deleted, and how a dead-letter topic is created. Leaves to others: jobs
+(``queues``), the records of dead letters (``raftlog.records.failures``).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from raftlog.records.reader import StoredRecord, iter_opened, open_batch, opens_
 from raftlog.records.tags import tag_fields
 from raftlog.types import Offset, TopicPartition
 
-LOOK_BYTES: Final = 64 << 10  # of batches in one look, and one batch at least
-SHORT_RECORDS: Final = 1_000  # are read without leaving the event loop
+LOOK_BYTES: Final = 64 << 10  # of batches in one look; at least one batch
+SHORT_RECORDS: Final = 1_000  # so many records are decoded on the event loop; more are decoded on a thread
 BURIALS_MAX: Final = 4  # at a time
 BURY_MS: Final = 10_000
 _log = logging.getLogger("raftlog.groups")
@@ -70,7 +70,7 @@ class BrokerJobs:
         except OffsetOutOfRange as error:
             nearest = error.nearest(look.offset)
             _log.warning(
-                "group %s has not had %d to %d of %s/%d, which were deleted: its queue goes on at %d",
+                "the queue of group %s skips deleted offsets %d to %d of %s/%d: it continues at %d",
                 look.group,
                 look.offset,
                 nearest - 1,
@@ -103,12 +103,13 @@ class BrokerJobs:
             except InvalidRequest as error:
                 applied = int(str(error.details.get("limit_bytes", 0)))
                 if isinstance(error, RecordTooLarge) and applied < _limit_of(letters):
-                    raise  # its replicas do not know their new limit yet: it is tried again
-                # The largest record of all, or most headers of all, and the headers of a dead letter.
+                    raise  # the replicas do not know their new limit yet: the coordinator tries again
+                # The record or its headers have the maximum size already: there is no room for the headers of
+                # a dead letter.
                 await self._store(target, failed.without_contents())
 
     def _failed(self, bury: Bury, stored: StoredRecord | Batch) -> FailedRecord:
-        """A record as it failed; a batch that cannot be read is a record with its bytes."""
+        """Build the failed record of a job; a batch that cannot be read becomes one record with its bytes."""
         if isinstance(stored, Batch):
             span = f"{stored.base_offset}-{stored.last_offset}".encode()
             sent = Record(bytes(stored.data), None, ((BATCH_HEADER, span),), NO_TIMESTAMP)
@@ -154,13 +155,13 @@ class BrokerJobs:
         return await computed(partial(_record_at, result, bury.offset), is_short=is_short)
 
     async def _letters(self, source: TopicInfo, group: str) -> TopicInfo:
-        """The dead-letter topic, which is made if there is none, and takes what its source takes."""
+        """Return the dead-letter topic; creates it, or raises its record size limit to that of its source."""
         name = dead_letter_topic(source.name, group)
         found = self._topics.topic_here(name)
         wanted = limit_for(_limit_of(source))
         if found is not None and _limit_of(found) >= wanted:
             return found
-        if found is not None:  # the limit of the source was raised since then
+        if found is not None:  # the limit of the source was raised after the topic was created
             return await self._controller.alter_config(
                 name, {LIMIT: wanted}, expected_version=None, timeout_ms=BURY_MS
             )
@@ -188,9 +189,9 @@ def _limit_of(topic: TopicInfo) -> int:
 
 
 def _jobs_of(look: Look, result: FetchResult) -> Looked:
-    """The records that a reader of committed records gets, as many as are remembered.
+    """Find up to ``LOOK_COUNT`` jobs among the committed records that match the selection.
 
-    A batch that cannot be read, and whose tags are not listed, may have records that are selected.
+    A batch that cannot be decoded counts as a job if its tags are not listed: its records might match.
     """
     found: list[Found] = []
     for batch in split_batches(result.data):
@@ -211,7 +212,7 @@ def _jobs_of(look: Look, result: FetchResult) -> Looked:
             if len(found) == LOOK_COUNT:
                 return Looked(look.offset, unread, tuple(found))
             _log.error(
-                "%s/%d: the batch of offsets %d to %d cannot be read from %d on. It goes to the dead letters "
+                "%s/%d: the batch of offsets %d to %d cannot be read from %d on. It becomes a dead letter "
                 "of group %s: %s",
                 look.topic,
                 look.partition,
@@ -239,7 +240,9 @@ def _record_at(result: FetchResult, offset: int) -> StoredRecord | Batch | None:
 
 
 def not_there_yet(topic: str, partition: int, offset: int) -> NoLeader:
-    """A leader that is deposed, and does not know it yet, may lack records that others have delivered."""
+    """The error for a missing record; a leader that does not know that it was deposed may lack delivered
+    records.
+    """
     return NoLeader(
         f"the leader of {topic}/{partition} does not have offset {offset}; retry", retry_after_ms=200
     )

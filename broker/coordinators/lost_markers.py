@@ -1,12 +1,12 @@
-"""Ends transactions in partitions that are led here, whose marker an unsafe recovery has lost.
+"""Ends transactions in partitions led by this broker whose markers an unsafe recovery has lost.
 
-Decides: when coordinators are asked, and what is done where none of them knows the outcome. Leaves to others:
-what a coordinator knows (``transactions.outcomes``), writing the marker (``partitions.replica``).
+Decides: when coordinators are asked, and how a transaction ends if no coordinator knows its outcome. Leaves
+to others: the outcomes (``transactions.outcomes``), writing the marker (``partitions.replica``).
 
-The transaction is found open by a leader that has applied everything committed, before the coordinators are
-asked, and again behind their answers. A transaction is complete only with all its markers acknowledged, so a
-marker that is missing then was lost. Where the outcome is forgotten, the transaction is aborted here: a
-recovery that loses records is permitted to lose these, too, but aborted ones must never be shown.
+A leader that has applied all committed entries looks for open transactions before it asks the coordinators,
+and again after their answers. A transaction is complete only when all its markers are acknowledged, so a
+marker that is still missing was lost. If the outcome is forgotten, the transaction is aborted in this
+partition: an unsafe recovery may lose these records, too, but readers must never see aborted records.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from transactions.service import TransactionService
 
 LOOK_MS: Final = 30_000
 TIMEOUT_MS: Final = 5_000
-ASKED_MAX: Final = 1_000  # transactions of one look; the others wait for the next
-LOOKED_AT_MAX: Final = 200  # replicas in one turn of the event loop
+ASKED_MAX: Final = 1_000  # transactions per look; others wait for the next look
+LOOKED_AT_MAX: Final = 200  # replicas per turn of the event loop
 _log = logging.getLogger("raftlog.transactions")
 
 Found = tuple[PartitionReplica, OpenTransaction]
 
 
 class LostMarkers:
-    """One broker's part. All on the event loop's thread."""
+    """Finds and replaces the lost markers of one broker. Used on the event loop's thread only."""
 
     def __init__(
         self, service: TransactionService, replicas: Mapping[tuple[str, int], PartitionReplica]
@@ -44,13 +44,13 @@ class LostMarkers:
         self._before: dict[TopicPartition, frozenset[OpenTransaction]] = {}
 
     async def run(self) -> None:
-        """Look now and then, until cancelled."""
+        """Look every ``LOOK_MS``, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_MS / 1000)
             await self.look()
 
     async def look(self) -> None:
-        """Ask for what is open since the last look; most transactions are shorter and cost nothing."""
+        """Ask for transactions that were open at the last look, too; most are shorter and cost nothing."""
         old = await self._open_since_the_last_look()
         if not old:
             return
@@ -62,11 +62,13 @@ class LostMarkers:
                 if number not in still_open and each in replica.open_transactions():
                     marker = Marker(*number, number in committed, 0, 0)
                     _log.warning(
-                        "%s has lost the marker of a transaction; it gets %s", replica.target, marker
+                        "%s has lost the marker of a transaction; this broker writes %s",
+                        replica.target,
+                        marker,
                     )
                     await replica.mark(marker, timeout_ms=TIMEOUT_MS)
         except RaftlogError as error:
-            _log.info("transactions that are open for long are not resolved yet: %s", error)
+            _log.info("long-open transactions are not resolved yet, the next look tries again: %s", error)
 
     async def _open_since_the_last_look(self) -> list[Found]:
         before, self._before = self._before, {}
@@ -75,7 +77,7 @@ class LostMarkers:
             if not number % LOOKED_AT_MAX:
                 await asyncio.sleep(0)
             if not (found := replica.open_transactions()):
-                continue  # nearly always
+                continue  # the usual case
             self._before[replica.target] = frozenset(found)
             seen = before.get(replica.target, frozenset())
             lasting = ((replica, each) for each in found if each in seen)

@@ -1,6 +1,6 @@
-"""Gives transactions the parts of a broker: ``__transactions``, and the partitions and groups that take part.
+"""Connects transactions with a broker: ``__transactions``, and the participating partitions and groups.
 
-Decides: when a partition that takes part counts as gone. Leaves to others: transactions (``transactions``),
+Decides: when a participating partition counts as deleted. Leaves to others: transactions (``transactions``),
 creating the topic (``internal_topics``), batches and markers in partitions (``partitions``).
 """
 
@@ -31,7 +31,7 @@ from transactions.service import TransactionService
 
 
 class BrokerTransactions:
-    """The transactions of one broker."""
+    """Coordinates the transactions of one broker."""
 
     def __init__(
         self,
@@ -66,7 +66,11 @@ class BrokerTransactions:
         self.one_shots = OneShots(node_id, self.service)
 
     def derive(self, target: TopicPartition) -> DerivedState | None:
-        """The coordinator of a partition of ``__transactions`` whose replica is being opened here."""
+        """Create the coordinator of a partition of ``__transactions`` whose replica is being opened on this
+        broker.
+
+        Returns None for partitions of other topics.
+        """
         if target.topic != TOPIC:
             return None
         count = self._topic.partition_count or self._settings.partitions
@@ -86,7 +90,7 @@ class BrokerTransactions:
     async def join(
         self, transactional_id: str, transaction: TransactionName, target: TopicPartition, timeout_ms: int
     ) -> None:
-        """Join a partition to a transaction; see ``partitions.replica.participant.JoinTransaction``."""
+        """Add a partition to a transaction; see ``partitions.replica.participant.JoinTransaction``."""
         handle = Handle(transactional_id, transaction.producer_id, transaction.epoch)
         partition = target.topic, target.partition
         await self.service.ask(Join(transaction=handle, partitions=(partition,)), timeout_ms=timeout_ms)
@@ -95,7 +99,7 @@ class BrokerTransactions:
         """Raise unless a confirmed leader has the transaction open; see ``groups.unconfirmed.CheckOpen``."""
         handle = Handle.parse(added.transaction)
         if handle is None or (handle.producer_id, handle.epoch) != (added.producer_id, added.epoch):
-            raise TransactionNotFound(f"{added.transaction} is no transaction")
+            raise TransactionNotFound(f"{added.transaction} is not a transaction")
         ask = ReadTransaction(transactional_id=handle.transactional_id)
         described = await self.service.ask(ask, timeout_ms=CONFIRM_MS)
         assert isinstance(described, Described)
@@ -123,7 +127,9 @@ class BrokerMarkers:
         await self._gateway.mark(TopicPartition(*target), marker, timeout_ms=timeout_ms)
 
     async def end_offsets(self, group: str, transaction: Handle, *, is_commit: bool, timeout_ms: int) -> None:
-        """Tell a group the outcome; the service asks the controller before ``__offsets`` counts as gone."""
+        """Send the outcome to a group; the service asks the controller before ``__offsets`` counts as
+        deleted.
+        """
         request = EndOffsets(
             group=group,
             producer_id=transaction.producer_id,

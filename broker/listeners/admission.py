@@ -1,7 +1,7 @@
-"""Bounds memory: bodies and waiting requests are counted before they are held.
+"""Limits memory: counts bodies and waiting requests before they are stored.
 
-Decides: how much all clients together and one client alone may have in flight. Beyond the first bound the
-broker is overloaded (503), beyond the second the client exceeds its quota (429). A client is a network
+Decides: how much all clients together and each client alone may have in flight. Beyond the first limit the
+broker is overloaded (503); beyond the second the client exceeds its quota (429). A client is a network
 address.
 """
 
@@ -17,7 +17,7 @@ RETRY_AFTER_MS = 1000
 
 
 class Budget:
-    """An amount of one resource, shared by all clients, with a bound for each."""
+    """An amount of one resource that all clients share, with a limit for each client."""
 
     def __init__(self, what: str, total_max: int, client_max: int) -> None:
         self.what = what
@@ -34,30 +34,33 @@ class Budget:
         return held
 
     def take(self, client: str, amount: int) -> None:
-        """Reserve an amount, or raise and reserve nothing."""
+        """Reserve an amount; raises and reserves nothing beyond a limit."""
         self._of_client[client] = self.check(client, amount)
         self.total += amount
 
     def check(self, client: str, amount: int) -> int:
-        """The amount that the client would hold after ``take``. Raises like ``take``; reserves nothing."""
+        """Return the amount that the client would hold after ``take``.
+
+        Raises like ``take``; reserves nothing.
+        """
         if self.total + amount > self.total_max:
             raise Overloaded(
-                f"{self.total} of {self.total_max} {self.what} are in flight here; wait and send again",
+                f"{self.total} of {self.total_max} {self.what} are in flight at this broker; wait and retry",
                 retry_after_ms=RETRY_AFTER_MS,
                 limit=self.total_max,
             )
         of_client = self._of_client.get(client, 0) + amount
         if of_client > self.client_max:
             raise QuotaExceeded(
-                f"this client would have {of_client} {self.what} in flight, {self.client_max} are allowed; "
-                "wait for answers before sending more",
+                f"this client would have {of_client} {self.what} in flight, but {self.client_max} are "
+                "allowed; wait for responses before sending more",
                 retry_after_ms=RETRY_AFTER_MS,
                 limit=self.client_max,
             )
         return of_client
 
     def give_back(self, client: str, amount: int) -> None:
-        """Undo ``take``."""
+        """Release an amount that ``take`` reserved."""
         self.total -= amount
         left = self._of_client[client] - amount
         if left:
@@ -67,7 +70,7 @@ class Budget:
 
 
 class Hold:
-    """The amount that one request has reserved of a budget; released when the ``with`` block ends."""
+    """The amount of a budget that one request has reserved; released when the ``with`` block ends."""
 
     __slots__ = ("_amount", "_budget", "_client")
 
@@ -81,7 +84,7 @@ class Hold:
         self._budget.check(self._client, amount)
 
     def grow(self, amount: int) -> None:
-        """Reserve more."""
+        """Reserve a further amount."""
         if amount:
             self._budget.take(self._client, amount)
             self._amount += amount

@@ -1,7 +1,7 @@
-"""Bounds the memory of responses, from their creation until their clients have read them.
+"""Limits the memory of responses, from their creation until their clients have read them.
 
-Decides: how many large pages are built at the same time, and which connection is closed when those and unread
-responses exceed the bound: the one whose response has been unread for the longest time.
+Decides: how many large pages are built at the same time, and which connection is closed when pages and unread
+responses exceed the limit: the connection whose response has been unread for the longest time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ Result = TypeVar("Result")
 
 
 class AnswersInFlight:
-    """The responses of one broker: unread ones and large pages stay within the bound, except for one
-    response.
+    """The responses of one broker; keeps unread responses and large pages within the limit.
+
+    One response may exceed the limit.
     """
 
     def __init__(self, untaken_bytes_max: int) -> None:
@@ -32,7 +33,7 @@ class AnswersInFlight:
         self._places = asyncio.Semaphore(LARGE_PAGES_MAX)
 
     def turn(self, is_wanted: Callable[[], bool]) -> Turn:
-        """The turn of one request: from its first page to the response."""
+        """Create the turn of one request: from its first page to the response."""
         return Turn(self, is_wanted)
 
     @property
@@ -41,31 +42,33 @@ class AnswersInFlight:
         return not self._places.locked()
 
     async def begin_page(self, owner: object) -> None:
-        """Wait for a place, and reserve the memory of a large page in place of what the owner held."""
+        """Wait for a place; reserve the memory of a large page, and release what the owner held."""
         await self._places.acquire()
         self.taken(owner)
         self.large_pages += 1
         self._make_room(0)
 
     def end_page(self) -> None:
-        """The page has been written, or will not be."""
+        """Release the place: the page has been written, or will not be."""
         self.large_pages -= 1
         self._places.release()
 
     def wait(self, owner: object, size_bytes: int, abort: Callable[[], None]) -> None:
-        """A response waits for its client; ``abort`` closes the connection, which ends the wait."""
+        """Count a response that waits for its client; ``abort`` closes the connection, which ends the
+        wait.
+        """
         self.taken(owner)
         self._untaken[owner] = (size_bytes, abort)
         self.untaken_bytes += size_bytes
         self._make_room(1)
 
     def taken(self, owner: object) -> None:
-        """The client has read the response, or has disconnected."""
+        """Release a response that the client has read, or whose client has disconnected."""
         size_bytes, _ = self._untaken.pop(owner, (0, None))
         self.untaken_bytes -= size_bytes
 
     def _make_room(self, kept: int) -> None:
-        """Close the oldest connections, except as many as ``kept``, until the rest is within the bound."""
+        """Close the connections of the oldest responses until the limit is met; keeps the newest ``kept``."""
         bytes_max = max(0, self._untaken_bytes_max - self.large_pages * LARGE_PAGE_BYTES)
         while self.untaken_bytes > bytes_max and len(self._untaken) > kept:
             oldest = next(iter(self._untaken))
@@ -75,7 +78,7 @@ class AnswersInFlight:
 
     @contextmanager
     def waiting(self, size_bytes: int, abort: Callable[[], None]) -> Iterator[None]:
-        """Count a response as unread until the block ends, in which its writer waits; see ``wait``."""
+        """Count a response as unread during the block, in which its writer waits; see ``wait``."""
         owner = object()
         self.wait(owner, size_bytes, abort)
         try:
@@ -85,7 +88,7 @@ class AnswersInFlight:
 
 
 class Turn:
-    """Holds one of a few places for long work until the block ends, so that pages do not pile up."""
+    """Holds one of few places for long work until the block ends, so that pages do not pile up."""
 
     __slots__ = ("_answers", "_has_place", "_is_wanted")
 
@@ -96,15 +99,17 @@ class Turn:
 
     @property
     def must_wait(self) -> bool:
-        """True if long work must wait for a place; the caller should hold nothing large meanwhile."""
+        """True if long work must wait for a place; the caller should release large objects before it
+        waits.
+        """
         return not self._has_place and not self._answers.has_place
 
     def wait(self, held_bytes: int, abort: Callable[[], None]) -> None:
-        """Something is held until the place is taken or released; ``abort`` closes the connection."""
+        """Count bytes held until the place is taken or released; ``abort`` closes the connection."""
         self._answers.wait(self, held_bytes, abort)
 
     async def begin(self) -> None:
-        """Take a place. Raises ``ConnectionResetError`` when the client has disconnected."""
+        """Take a place. Raises ``ConnectionResetError`` if the client has disconnected."""
         if not self._has_place:
             await self._answers.begin_page(self)
             self._has_place = True
@@ -112,15 +117,16 @@ class Turn:
             raise ConnectionResetError("the client has disconnected")
 
     async def computed(self, work: Callable[[], Result], *, is_short: bool) -> Result:
-        """``computed``, once there is a place. Raises ``ConnectionResetError`` when the client has
-        disconnected.
+        """Run ``computed`` once there is a place; short work needs none.
+
+        Raises ``ConnectionResetError`` if the client has disconnected.
         """
         if not is_short:
             await self.begin()
         return await computed(work, is_short=is_short)
 
     def end(self) -> None:
-        """Release the place; ``begin`` may take another."""
+        """Release the place; ``begin`` may take another place."""
         self._answers.taken(self)
         if self._has_place:
             self._has_place = False

@@ -1,8 +1,8 @@
-"""The limit of connections of clients, and the end of those beyond it.
+"""Limits the connections of clients, and ends the connections beyond the limit.
 
-A connection takes a file descriptor, and the logs and the peers of a broker need some, too. A connection
-beyond the limit is refused with ``overloaded``; one beyond the share of its address with ``quota_exceeded``,
-so that no client keeps all others out. If many arrive at once, the oldest of those without a request are
+A connection takes a file descriptor, and the logs and peers of a broker need descriptors, too. A connection
+beyond the limit is refused with ``overloaded``; a connection beyond the share of its address with
+``quota_exceeded``, so that one client cannot keep out all others. If many arrive at once, the oldest of those without a request are
 closed without a response. Leaves to others: the form of a response, and which requests are served
 nevertheless (``api.connections.fast_path``).
 """
@@ -20,7 +20,9 @@ from raftlog.hosting.budget import share_owner
 from raftlog.log_limit import LogLimit
 
 CLIENT_SHARE: Final = 4  # an address may have this part of all connections
-ANSWERED_AT_ONCE_MAX: Final = 16  # of connections beyond the limit; their descriptors are in the reserve
+ANSWERED_AT_ONCE_MAX: Final = (
+    16  # connections beyond the limit that wait for a request; the reserve has their descriptors
+)
 ANSWER_S: Final = 1.0  # a connection beyond the limit is closed after this time
 RETRY_AFTER_MS: Final = 1000
 
@@ -36,7 +38,7 @@ class ConnectionMetrics(Protocol):
 
 
 class ConnectionLimit:
-    """The open connections by the owner of their address, and whether there may be more.
+    """Counts the open connections by the owner of their address, and decides whether more are served.
 
     Several listeners may share one limit.
     """
@@ -55,12 +57,12 @@ class ConnectionLimit:
         metrics.watch_connections(lambda: self._count)
 
     def opened(self, client: str) -> None:
-        """A connection of this address is being served."""
+        """Count a served connection of this address."""
         self._count += 1
         self._of_client[share_owner(client)] += 1
 
     def closed(self, client: str) -> None:
-        """Undo ``opened``."""
+        """Undo ``opened`` for a closed connection."""
         self._count -= 1
         owner = share_owner(client)
         self._of_client[owner] -= 1
@@ -68,7 +70,7 @@ class ConnectionLimit:
             del self._of_client[owner]
 
     def refusal(self, client: str) -> Overloaded | QuotaExceeded | None:
-        """Why another connection of this address is not served, if so."""
+        """Return why another connection of this address is not served; None if it is served."""
         if self._count >= self._count_max:
             self._note_refused("connections_max", self._count_max)
             return Overloaded(
@@ -95,7 +97,7 @@ class ConnectionLimit:
         left_out = self._log_limit.left_out(setting)
         if left_out is not None:
             self._log.warning(
-                "an %s connection is refused, %d are open (limits.%s); %d more since",
+                "refused an %s connection: %d are open (limits.%s); %d more since the last line",
                 self._kind,
                 count_max,
                 setting,
@@ -127,20 +129,20 @@ class RefusedConnection(asyncio.Protocol):
         self._deadline = asyncio.get_running_loop().call_later(ANSWER_S, self.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Respond, and let the client close."""
+        """Respond, and let the client close: closing from this side could discard the response."""
         if self.is_answered or self._transport is None:
             return
         self.is_answered = True
         self._answer(self._transport, data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Another connection may be refused with a response."""
+        """Forget the connection, so that another connection may be refused with a response."""
         self._limit.refused.pop(self, None)
         if self._deadline is not None:
             self._deadline.cancel()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the connection at once."""
         self._limit.refused.pop(self, None)
         if self._deadline is not None:
             self._deadline.cancel()

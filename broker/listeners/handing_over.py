@@ -1,4 +1,4 @@
-"""Bytes for a protocol of either kind, and connections that change their protocol."""
+"""Hands connections to other protocols, and delivers bytes to protocols of both kinds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import cast
 
 
 def hand_over(transport: asyncio.Transport, protocol: asyncio.BaseProtocol, data: bytes) -> None:
-    """Continue a connection with another protocol, to which ``data``, received before, belongs."""
+    """Continue a connection with another protocol, which first gets ``data``, received before."""
     transport.set_write_buffer_limits()
     transport.pause_reading()  # uvloop chooses the kind of protocol when reading begins
     transport.set_protocol(protocol)
@@ -18,7 +18,7 @@ def hand_over(transport: asyncio.Transport, protocol: asyncio.BaseProtocol, data
 
 
 def deliver(current: Callable[[], asyncio.BaseProtocol], data: bytes) -> None:
-    """Give received bytes to the ``current`` protocol of a transport, which may change with any of them."""
+    """Give received bytes to the ``current`` protocol of a transport, which may change with each delivery."""
     rest = memoryview(data)
     while rest:
         protocol = current()
@@ -31,7 +31,7 @@ def deliver(current: Callable[[], asyncio.BaseProtocol], data: bytes) -> None:
 
 
 def _filled(room: memoryview, data: memoryview) -> int:
-    """Return the number of bytes copied. Nobody holds the room afterwards, as its owner may enlarge it."""
+    """Copy bytes; return their number. The view is released afterwards, so that its owner can enlarge it."""
     count = min(len(room), len(data))
     room[:count] = data[:count]
     return count

@@ -1,4 +1,4 @@
-"""The metrics of one broker, as Prometheus collects them.
+"""Describes one broker by metrics that Prometheus collects.
 
-Decides: names, labels and values. Leaves to others: the HTTP answer (``api.resources.metrics``).
+Decides: names, labels and values. Leaves to others: the HTTP response (``api.resources.metrics``).
 """

@@ -1,6 +1,6 @@
 """Metrics of the delayed messages and schedules that this broker coordinates.
 
-They are computed when they are collected.
+They are computed when a scrape collects them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from raftlog.clock import Clock
 
 
 class DelayedMetrics(Collector):
-    """A collector for a broker's registry."""
+    """Collector of the metrics of delayed messages and schedules."""
 
     def __init__(self, coordinators: Mapping[int, DelayedCoordinator], clock: Clock) -> None:
         """``coordinators`` are the coordinators of this broker's replicas, by partition of ``__delayed``."""
@@ -29,7 +29,7 @@ class DelayedMetrics(Collector):
         self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
-        """The current values."""
+        """Yield the current values."""
         coordinators = list(self._coordinators.values())
         counts, schedules = list[Counts](), Counter[str]()
         for led in [each.decisions for each in coordinators if each.decisions]:

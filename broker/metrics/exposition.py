@@ -1,8 +1,8 @@
-"""The text of all metrics of a registry, made in slices between which the event loop turns.
+"""Writes the text of all metrics of a registry in slices, between which the event loop turns.
 
-Decides: the text of a sample (OpenMetrics 1.0), and how long the loop is held at a time. Leaves to others:
+Decides: the text of a sample (OpenMetrics 1.0), and how long the loop is blocked at a time. Leaves to others:
 the values (the collectors), and sending (``api.resources.metrics``). A collector that looks at thousands of
-parts yields ``PAUSE`` between some of them; it is no metric.
+parts yields ``PAUSE`` between some of them; ``PAUSE`` is not a metric.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
-PAUSE: Final = Metric("raftlog_pause", "No metric: its collector goes on in the next turn.", "unknown")
-SLICE_S: Final = 0.003  # then the slice ends with the next step
+PAUSE: Final = Metric("raftlog_pause", "Not a metric: its collector continues in the next turn.", "unknown")
+SLICE_S: Final = 0.003  # a slice ends after the step that passes this time
 STEP: Final = 100  # parts that a collector looks at between two pauses
 
 Part = TypeVar("Part")
@@ -26,7 +26,7 @@ Part = TypeVar("Part")
 async def exposition(
     registry: CollectorRegistry, now: Callable[[], float] = time.perf_counter
 ) -> AsyncIterator[bytes]:
-    """The text piece by piece. The event loop turns after each piece."""
+    """Yield the text piece by piece. The event loop turns after each piece."""
     texts: list[str] = []
     began = now()
     for text in _texts(registry):
@@ -41,7 +41,7 @@ async def exposition(
 
 
 def steps(parts: Sequence[Part]) -> Iterator[Sequence[Part]]:
-    """The parts, as many at a time as a collector looks at before it yields ``PAUSE``."""
+    """Split parts into the chunks that a collector looks at before it yields ``PAUSE``."""
     for at in range(0, len(parts), STEP):
         yield parts[at : at + STEP]
 

@@ -1,8 +1,8 @@
-"""Metrics of the consumer groups that this broker coordinates, computed when they are collected.
+"""Metrics of the consumer groups that this broker coordinates, computed when a scrape collects them.
 
-Single groups, and their lag by partition, are limited to ``limits.group_metrics_max`` of each, by name.
-A scrape asks no other broker: the lag is the newest sample (``groups.lag_samples``), and a scrape has the
-next one measured in the background.
+At most ``limits.group_metrics_max`` groups, and as many lags of partitions, are listed, ordered by name. A
+scrape asks no other broker: the lag is the newest sample (``groups.lag_samples``), and each scrape has the
+next sample measured in the background.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from groups.records import CommittedOffset, Group
 
 
 class GroupMetrics(Collector):
-    """A collector for a broker's registry."""
+    """Collector of the metrics of groups and queues."""
 
     def __init__(self, groups: BrokerGroups, shown_max: int) -> None:
         self._groups = groups
         self._shown_max = shown_max
 
     def collect(self) -> Iterator[Metric]:
-        """The current values."""
+        """Yield the current values."""
         coordinators = list(self._groups.coordinators.values())
         yield CounterMetricFamily(
             "raftlog_group_offsets_committed",
@@ -45,7 +45,7 @@ class GroupMetrics(Collector):
         )
         yield CounterMetricFamily(
             "raftlog_groups_expired",
-            "Groups forgotten with their offsets, since nobody used them and their records are gone.",
+            "Groups deleted with their offsets, as they were unused and their records were deleted.",
             sum(each.tally.groups_expired for each in coordinators),
         )
         yield from _queue_metrics(coordinators)
@@ -96,7 +96,7 @@ class GroupMetrics(Collector):
 
 
 def _queue_metrics(coordinators: Sequence[GroupCoordinator]) -> Iterator[Metric]:
-    """The metrics of all queues together: a group that works off a topic has a lag like any other group."""
+    """Yield the metrics of all queues together. The lag of a queue is among the lags of groups."""
     tallies = [each.tally for each in coordinators]
     counters = {
         "deliveries": ("Jobs delivered to workers.", [each.jobs_delivered for each in tallies]),
@@ -148,7 +148,7 @@ def _group_metrics(shown: Mapping[str, GroupCoordinator]) -> Iterator[Metric]:
 
 
 def _group(coordinator: GroupCoordinator, name: str) -> Group:
-    """A group that is deleted while a scrape is written is an empty group."""
+    """Return a group; an empty group if it is deleted during the scrape."""
     return Group() if coordinator.coordinated is None else coordinator.coordinated.groups.get(name, Group())
 
 
@@ -163,7 +163,7 @@ def _offsets_of(shown: Mapping[str, GroupCoordinator]) -> Iterator[tuple[Row, Co
 
 
 def _is_in_loop() -> bool:
-    """A collection at registration has no loop yet."""
+    """Return whether an event loop runs; a collection at registration has none."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,7 +1,7 @@
-"""Metrics of a broker's parts, computed when they are collected.
+"""Metrics of a broker's parts, computed when a scrape collects them.
 
-Most are sums over all groups. Metrics of single partitions are limited to ``limits.partition_metrics_max``
-partitions, because ten thousand partitions would need fifty thousand lines.
+Most are sums over all groups. At most ``limits.partition_metrics_max`` partitions are listed one by one,
+because ten thousand partitions would need fifty thousand lines.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from raftlog.node.group.raft_group import RaftGroup
 
 
 class BrokerMetrics(Collector):
-    """A collector for a broker's registry."""
+    """Collector of the metrics of a broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
     def collect(self) -> Iterator[Metric]:
-        """The current values."""
+        """Yield the current values."""
         broker = self._broker
         yield from _group_metrics(broker)
         flusher = broker.host.flusher
@@ -77,7 +77,7 @@ class _Sums:
 
 
 def _group_metrics(broker: Broker) -> Iterator[Metric]:
-    """Sums over the groups of this broker."""
+    """Yield sums over the groups of this broker."""
     sums, awaiting_archive = _Sums(), 0
     for some in steps([*broker.host.groups.values()]):
         for group in some:
@@ -118,7 +118,7 @@ _BY_TOPIC: Final[tuple[tuple[str, str, Callable[[Counted], int]], ...]] = (
 
 
 def _traffic_metrics(broker: Broker) -> Iterator[Metric]:
-    """Bytes and records that were appended and read: of the broker, and of each topic up to the limit."""
+    """Yield bytes and records appended and read: of the broker, and of each topic up to the limit."""
     traffic, existing = broker.gateway.traffic, broker.controller.image.topics
     for name, text, value_of in _BY_TOPIC:
         yield CounterMetricFamily(f"raftlog_{name}", f"{text}.", value_of(traffic.all))
@@ -137,7 +137,9 @@ def _traffic_metrics(broker: Broker) -> Iterator[Metric]:
 
 
 def _disk_metrics(broker: Broker) -> Iterator[Metric]:
-    """The metrics of this broker's disk, and the number of brokers refused for an older copy of theirs."""
+    """Yield metrics of this broker's disk, and the number of refused brokers on older copies of their
+    disks.
+    """
     yield GaugeMetricFamily("raftlog_disk_free_bytes", "Free space for logs.", broker.disk.free_bytes)
     yield GaugeMetricFamily(
         "raftlog_disk_reserve_bytes",
@@ -167,7 +169,7 @@ def _disk_metrics(broker: Broker) -> Iterator[Metric]:
 
 
 def _metadata_metrics(broker: Broker) -> Iterator[Metric]:
-    """The metadata here, and the members of its group."""
+    """Yield the metadata version of this broker, and counts of the metadata group's members."""
     yield GaugeMetricFamily(
         "raftlog_metadata_version", "Version of the broker's metadata.", broker.controller.image.version
     )
@@ -192,7 +194,7 @@ def _metadata_metrics(broker: Broker) -> Iterator[Metric]:
 
 
 def _replica_metrics(broker: Broker) -> Iterator[Metric]:
-    """Hosted replicas by state, failed ones, and sums over the partitions."""
+    """Yield hosted replicas by state, failed replicas, and sums over the partitions."""
     counts = broker.supervisor.counts
     states = GaugeMetricFamily(
         "raftlog_hosted_replicas", "Replicas on this broker by state.", labels=["state"]
@@ -245,7 +247,7 @@ _BY_PARTITION: Final = (
 
 
 def _partition_metrics(broker: Broker) -> Iterator[Metric]:
-    """The replicas one by one, ordered by topic name, up to the limit."""
+    """Yield metrics of single replicas, ordered by topic name, up to the limit."""
     families = [
         GaugeMetricFamily(f"raftlog_partition_{name}", text, labels=["topic", "partition"])
         for name, text in _BY_PARTITION
@@ -255,7 +257,7 @@ def _partition_metrics(broker: Broker) -> Iterator[Metric]:
     yield PAUSE
     for some in steps(shown):
         for key in some:
-            if (replica := replicas.get(key)) is not None:  # else it has been closed since the last turn
+            if (replica := replicas.get(key)) is not None:  # it may have been closed since the last turn
                 named = [key[0], str(key[1])]
                 for family, value in zip(families, _partition_values(broker, replica), strict=False):
                     family.add_metric(named, value)
@@ -269,7 +271,9 @@ def _partition_metrics(broker: Broker) -> Iterator[Metric]:
 
 
 def _partition_values(broker: Broker, replica: PartitionReplica) -> Iterator[float]:
-    """The values of ``_BY_PARTITION``: all of them for a leader, none while the replica is being opened."""
+    """Yield the values of ``_BY_PARTITION``: all of them on the leader, none while the replica is being
+    opened.
+    """
     try:
         group = replica.group
     except NoLeader:
@@ -283,7 +287,7 @@ def _partition_values(broker: Broker, replica: PartitionReplica) -> Iterator[flo
 
 
 def _clock_metrics(broker: Broker) -> Iterator[Metric]:
-    """The difference between this wall clock and the broker's time."""
+    """Yield the difference between this broker's wall clock and the time that the broker uses."""
     clock = broker.host.clock
     yield GaugeMetricFamily(
         "raftlog_clock_trusted",
@@ -298,7 +302,7 @@ def _clock_metrics(broker: Broker) -> Iterator[Metric]:
 
 
 def _healing_metrics(broker: Broker) -> Iterator[Metric]:
-    """Moves of replicas, reported by the active controller."""
+    """Yield counts of replica moves, reported by the active controller."""
     counts = broker.controller.healing
     yield GaugeMetricFamily(
         "raftlog_partitions_moving",
@@ -313,7 +317,7 @@ def _healing_metrics(broker: Broker) -> Iterator[Metric]:
 
 
 def _repair_metrics(broker: Broker) -> Iterator[Metric]:
-    """Scrubbed bytes, damages and repairs."""
+    """Yield counts of scrubbed bytes, damages and repairs."""
     scrub, repairs = broker.scrubber.counts, broker.repairer.counts
     scheduler = broker.supervisor.scheduler
     yield CounterMetricFamily("raftlog_scrub_bytes", "Bytes scrubbed.", scrub.bytes_read)

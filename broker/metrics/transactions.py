@@ -1,6 +1,7 @@
-"""Metrics of the transactions that this broker coordinates, computed when they are collected.
+"""Metrics of the transactions that this broker coordinates, computed when a scrape collects them.
 
-They are not listed one by one: ids would make too many series. ``raftlog transaction list`` shows them.
+Transactions are not listed one by one, because their ids would make too many series. ``raftlog transaction
+list`` shows them.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from transactions.tally import AbortReason
 
 
 class TransactionMetrics(Collector):
-    """A collector for a broker's registry."""
+    """Collector of the metrics of transactions."""
 
     def __init__(self, transactions: BrokerTransactions, clock: Clock) -> None:
         self._transactions = transactions
         self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
-        """The current values."""
+        """Yield the current values."""
         coordinators = list(self._transactions.coordinators.values())
         led = [each.decisions.state for each in coordinators if each.decisions is not None]
         states = GaugeMetricFamily(

@@ -1,1 +1,1 @@
-"""The process of a broker: memory, descriptors, the reserve of its disk, its event loop, and its logs."""
+"""Manages the process of a broker: memory, descriptors, the reserve of its disk, its event loop, its logs."""

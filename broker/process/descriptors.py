@@ -1,4 +1,4 @@
-"""Shares the file descriptors of a process: HTTP connections, segment files, and a reserve.
+"""Shares the file descriptors of a process between HTTP connections, segment files, and a reserve.
 
 Half is for HTTP connections, a quarter for the files of active segments that stay open between uses. The rest
 is a reserve for files that are open briefly, and for connections to peers.
@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 
 _log = logging.getLogger("raftlog.server")
 
-CONNECTIONS_MAX: Final = 25_000  # more than the bound of waiting requests; each takes memory, too
+CONNECTIONS_MAX: Final = 25_000  # more than the limit of waiting requests; each connection takes memory, too
 HELD_FILES_MAX: Final = 65_536
 FEW: Final = 1024
 
 
 class Descriptors(NamedTuple):
-    """The shares."""
+    """Numbers of file descriptors: the limit of the process, and the shares of its two largest users."""
 
     limit: int
     connections_max: int
@@ -33,20 +33,20 @@ def raise_limit() -> int:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError) as error:
-        _log.warning("the limit stays at %d open files, it could not be raised to %d: %s", soft, hard, error)
+        _log.warning("the limit stays at %d open files: it could not be raised to %d: %s", soft, hard, error)
         return soft
     return hard
 
 
 def shares(limit: int, connections_max: int | None) -> Descriptors:
-    """``connections_max`` is the setting; None for the default."""
+    """Compute the shares; ``connections_max`` is the setting, None for the default."""
     if limit == resource.RLIM_INFINITY:
         limit = 1 << 20
     half = limit // 2
     connections = min(half, connections_max or CONNECTIONS_MAX)
     if connections_max is not None and connections < connections_max:
         _log.warning(
-            "limits.connections_max is %d, and %d open files leave room for %d: raise the limit (ulimit -n)",
+            "limits.connections_max is %d, but %d open files leave room for %d: raise the limit (ulimit -n)",
             connections_max,
             limit,
             connections,
@@ -55,11 +55,11 @@ def shares(limit: int, connections_max: int | None) -> Descriptors:
 
 
 def share_out(connections_max: int | None) -> Descriptors:
-    """Raise the limit, and log the shares once."""
+    """Raise the limit, log the shares, and return them."""
     found = shares(raise_limit(), connections_max)
     tell = _log.warning if found.limit < FEW else _log.info
     tell(
-        "%d open files are allowed: %d for HTTP connections, %d for segments, the rest for all else",
+        "%d open files are allowed: %d for HTTP connections, %d for segments, the rest for other files",
         found.limit,
         found.connections_max,
         found.held_files_max,

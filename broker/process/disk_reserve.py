@@ -1,9 +1,9 @@
 """Watches the free disk space, so that produce is refused before the disk is full.
 
 A log recovers from a full disk in the middle of an append, but hard states, checkpoints and the metadata need
-space, too, which is the reserve. Coordinators go on with half of it, so that leases and commits, which may be
-repeated without end, leave the rest to deletions. A disk whose free space cannot be read, since it is no
-longer mounted for instance, has no room: its broker hands its leaderships over.
+space, too, which is the reserve. Coordinators continue with half of the reserve: leases and commits, which
+clients may repeat without end, leave the other half for deletions. A disk whose free space cannot be read,
+for instance because it is no longer mounted, counts as full: its broker hands its leaderships over.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class DiskReserve:
 
     @property
     def free_bytes(self) -> int:
-        """At most a quarter of a second old."""
+        """Free bytes of the filesystem, at most a quarter of a second old."""
         now = self._clock.monotonic()
         if now - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now
@@ -45,9 +45,10 @@ class DiskReserve:
         return self.free_bytes > self.reserve_bytes
 
     def has_reserve(self) -> bool:
-        """True if more than half of the reserve was free at the last look; the rest is for what deletes.
+        """True if more than half of the reserve was free at the last look; the other half is for deletions.
 
-        Each append looks. Before the first look there is none: who then asks ``has_room`` looks.
+        Appends look at the disk. Before the first look the answer is False; a caller that then calls
+        ``has_room`` looks.
         """
         return self._free_bytes > self.reserve_bytes // 2
 

@@ -1,8 +1,8 @@
-"""Freed memory: used again while a broker is busy, returned to the system soon afterwards.
+"""Reuses freed memory while a broker is busy, and returns it to the system soon afterwards.
 
-Decides: what glibc does with it. By default glibc returns a large block at once, and the kernel has to clear
-the pages of the next one: for a fetch of some megabytes that takes longer than to read and to send them. With
-another C library nothing is changed.
+Decides: what glibc does with freed memory. By default glibc returns a large block at once, and the kernel has
+to clear the pages of the next block: for a fetch of some megabytes this takes longer than reading and sending
+them. With another C library nothing changes.
 """
 
 from __future__ import annotations
@@ -15,24 +15,23 @@ from collections.abc import Callable
 from typing import Final
 
 RETURN_S: Final = 5.0
-GROWN_BYTES: Final = 4 << 20  # less is not worth the pages that come back: 0.3 % of a core
+GROWN_BYTES: Final = 4 << 20  # less is not worth the page faults that follow, which take 0.3 % of a core
 
-# Of malloc.h:
+# Constants of malloc.h:
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
 
 _OPTIONS: Final = (
-    # Fetches of up to 4 MiB. Larger blocks, such as pages of JSON, grow while they are encoded: they would
-    # leave gaps.
+    # Fetches of up to 4 MiB. Larger blocks, such as pages of JSON, grow during encoding and would leave gaps.
     (_M_MMAP_THRESHOLD, (4 << 20) + (128 << 10)),
     (_M_TRIM_THRESHOLD, 16 << 20),
-    (_M_ARENA_MAX, 1),  # a block that a thread has read into is freed by the loop, and serves any thread next
+    (_M_ARENA_MAX, 1),  # a block that a thread fills and the loop frees can serve any thread
 )
 
 
 def use_again() -> None:
-    """Keep what is freed in this process for later blocks. Before the first thread starts."""
+    """Keep freed memory in this process for later blocks. Call this before the first thread starts."""
     with contextlib.suppress(OSError, AttributeError):
         change = ctypes.CDLL(None).mallopt
         for option, value in _OPTIONS:
@@ -40,16 +39,16 @@ def use_again() -> None:
 
 
 def give_back() -> None:
-    """Return what is freed to the system at once: for work that needs much memory, and seldom."""
+    """Return freed memory to the system at once; for rare work that needs much memory."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 class Returning:
-    """Returns what was not used again to the system, until ``stop``.
+    """Returns unused freed memory to the system, until ``stop``.
 
-    It looks every ``pause_s`` whether the process has grown since. On a thread: 16 MB take a millisecond.
-    Without a descriptor or a thread it looks again later.
+    Checks every ``pause_s`` whether the process has grown since the last return. A thread returns the memory:
+    16 MB take a millisecond. Without a descriptor or a thread, it tries again later.
     """
 
     def __init__(self, pause_s: float = RETURN_S) -> None:
@@ -57,9 +56,9 @@ class Returning:
         self._pause_s = pause_s
         self._loop = asyncio.get_running_loop()
         self._trim = None
-        self._kept_bytes = 0  # what the process had after the last time
+        self._kept_bytes = 0  # memory of the process after the last return
         with contextlib.suppress(OSError, AttributeError):
-            _resident_bytes()  # where it cannot be known, nothing is returned
+            _resident_bytes()  # where the memory cannot be read, none is returned
             self._trim = ctypes.CDLL(None).malloc_trim
         self._handle = self._wait()
 

@@ -1,8 +1,8 @@
-"""Log lines on their way to standard error, which a thread of its own writes.
+"""Queues log lines for a thread that writes them to standard error.
 
-Where nobody reads the other end of a pipe, a write to it waits without end. Only that thread does so, and the
-broker serves. Decides: how many lines and bytes wait, and that further lines are left out and counted. Leaves
-to others: what a line looks like (``logs``).
+A write to a pipe blocks without end if its other end is not read. Only the thread blocks, and the broker
+continues to serve. Decides: how many lines and bytes wait; further lines are dropped and counted. Leaves to
+others: the format of a line (``logs``).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-LINES_MAX: Final = 5_000  # that wait
-LINE_BYTES_MAX: Final = 8 << 20  # of all lines that wait: a line may have a traceback, or names from requests
-FLUSH_S: Final = 1.0  # at the end of the process
+LINES_MAX: Final = 5_000  # waiting lines
+LINE_BYTES_MAX: Final = 8 << 20  # of all waiting lines: a line may have a traceback, or names from requests
+FLUSH_S: Final = 1.0  # longest wait at the end of the process
 
 
 class LogQueue(QueueHandler):
-    """Formats lines and queues them for the file ``descriptor``. Logging never waits for the writing."""
+    """Formats lines and queues them for the file ``descriptor``. Logging never waits for the writes."""
 
     def __init__(
         self,
@@ -39,19 +39,22 @@ class LogQueue(QueueHandler):
         super().__init__(self._lines)
         self.setFormatter(formatter)
         self.dropped = 0
-        self._untold = 0  # of those that were dropped
+        self._untold = 0  # dropped lines that no line has reported yet
         self._bytes_max = bytes_max
-        self._queued_bytes = 0  # ever; changed under the lock of the handler
+        self._queued_bytes = 0  # total of all lines; changed under the lock of the handler
         self._writer = _Writer(self._lines, descriptor)
         self._writer.start()
 
     @property
     def waiting_bytes(self) -> int:
-        """The bytes of the lines that wait."""
+        """The bytes of the waiting lines."""
         return self._queued_bytes - self._writer.taken_bytes
 
     def enqueue(self, record: logging.LogRecord) -> None:
-        """Queue a line, or count it as dropped; once half of the queue is free, a line says how many."""
+        """Queue a line, or count it as dropped.
+
+        Once half of the queue is free, a line reports the dropped lines.
+        """
         is_half_free = (
             self._lines.qsize() <= self._lines.maxsize // 2 and self.waiting_bytes <= self._bytes_max // 2
         )
@@ -71,34 +74,34 @@ class LogQueue(QueueHandler):
         self._untold += 1
 
     def flush(self) -> None:
-        """Return once all lines are written, or after a second: ``logging.shutdown`` calls it."""
+        """Return once all lines are written, or after ``FLUSH_S``; ``logging.shutdown`` calls it."""
         deadline = time.monotonic() + FLUSH_S
         while self._lines.unfinished_tasks and time.monotonic() < deadline:
             time.sleep(0.005)
 
 
 class LogLines(Collector):
-    """The metric of the lines that this process has dropped."""
+    """Collector of the metric of the lines that this process has dropped."""
 
     def collect(self) -> Iterator[Metric]:
-        """The current value."""
+        """Yield the current value."""
         handlers = logging.getLogger().handlers
         dropped = sum(handler.dropped for handler in handlers if isinstance(handler, LogQueue))
         yield CounterMetricFamily(
-            "raftlog_log_lines_dropped", "Log lines left out, since standard error took no more.", dropped
+            "raftlog_log_lines_dropped", "Log lines dropped, because standard error was blocked.", dropped
         )
 
 
 class _Writer(QueueListener):
-    """Writes to a descriptor: handlers and buffered files have locks, for which an exit waits."""
+    """Writes to a descriptor directly: an exit would wait for the locks of handlers and buffered files."""
 
     def __init__(self, lines: queue.Queue[logging.LogRecord], descriptor: int) -> None:
         super().__init__(lines)
         self._descriptor = descriptor
-        self.taken_bytes = 0  # ever; changed by the thread of this writer alone
+        self.taken_bytes = 0  # total; changed by the thread of this writer alone
 
     def handle(self, record: logging.LogRecord) -> None:
-        """Write a line. Nothing can be said where standard error is closed."""
+        """Write a line. An error is ignored: if standard error is closed, it cannot be reported."""
         line = _line(record)
         self._write(memoryview(line))
         self.taken_bytes += len(line)
@@ -118,5 +121,5 @@ def _line(record: logging.LogRecord) -> bytes:
 
 
 def _note(count: int) -> logging.LogRecord:
-    message = "%d log lines were left out here: standard error took no more"
+    message = "%d log lines were dropped here: standard error was blocked"
     return logging.LogRecord("raftlog.logs", logging.WARNING, "", 0, message, (count,), None)

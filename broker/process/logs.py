@@ -1,4 +1,4 @@
-"""Format of the broker's log: one line per event, as text or as a JSON object.
+"""Formats the broker's log: one line per event, as text or as a JSON object.
 
 Text has ``key=value`` after the message. JSON has ``time``, ``level``, ``broker``, ``logger``, ``message``,
 ``exception`` and the fields that the log call passes as ``extra``.
@@ -19,7 +19,10 @@ LogFormat = Literal["text", "json"]
 
 
 def configure_logs(level: str, broker_id: int, log_format: LogFormat = "text") -> None:
-    """Send all log events to standard error, each line with the broker's id; logging waits for no reader."""
+    """Send all log events to standard error, each line with the broker's id.
+
+    Logging never waits for a reader.
+    """
     root = logging.getLogger()
     root.handlers[:] = [LogQueue(formatter_of(log_format, broker_id), sys.stderr.fileno())]
     root.setLevel(level.upper())
@@ -27,7 +30,7 @@ def configure_logs(level: str, broker_id: int, log_format: LogFormat = "text") -
 
 
 def formatter_of(log_format: LogFormat, broker_id: int) -> logging.Formatter:
-    """The formatter of one broker's lines."""
+    """Create the formatter of one broker's lines."""
 
     def add_broker(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         event["broker"] = broker_id
@@ -50,7 +53,7 @@ def formatter_of(log_format: LogFormat, broker_id: int) -> logging.Formatter:
 
 
 def _renamed(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """The fields of a JSON line; the broker's own fields win over those of a log call."""
+    """Rename the fields of a JSON line. The broker's fields replace equally named fields of the log call."""
     own = {_NAMES.get(name, name): event[name] for name in _ORDER if name in event}
     return {**own, **{name: value for name, value in event.items() if name not in _ORDER and name not in own}}
 

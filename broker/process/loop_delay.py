@@ -1,8 +1,8 @@
 """Measures the delay of the event loop by the delay of a callback.
 
-Samples twenty times a second, so a block of 50 ms or more is always detected; a shorter one may be missed. A
-callback is late because this process blocked the loop, or because its thread had no CPU. Linux reports how
-long the thread waited (``/proc/thread-self/schedstat``).
+It samples twenty times a second, so a block of 50 ms or more is always detected; a shorter block may be
+missed. A callback is late because this process blocked the loop, or because its thread had no CPU. Linux
+reports how long the thread waited (``/proc/thread-self/schedstat``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def waited_for_processor_s() -> float:
 
 
 class LoopDelay:
-    """Watches the event loop of its creator until ``stop``."""
+    """Measures the delays of the event loop that creates it, until ``stop``."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
-"""The memory limit of this process: that of the machine, of its control group, or its own.
+"""Determines the memory limit of this process: of the machine, of its control group, or of the process.
 
-Decides: the defaults of settings that bound what clients leave in memory, so that all of them together fit
-into a small machine. A setting that is given counts as it is.
+Decides: the defaults of settings that bound the memory that clients use, so that all together fit into a
+small machine. A setting that is given is used unchanged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-LEAST: Final = 16 << 20  # of one setting, in bytes
+LEAST: Final = 16 << 20  # least default of one setting, in bytes
 _GROUPS: Final = Path("/sys/fs/cgroup")
 _OWN_GROUP: Final = Path("/proc/self/cgroup")
 
@@ -31,7 +31,7 @@ def part_of_memory(most_bytes: int, part: int) -> int:
 
 
 def _limits_of_groups() -> list[int]:
-    """The limits of this process's control group (version 2) and of those around it; none without them."""
+    """Return the limits of this process's control group (version 2) and its parents; empty without them."""
     try:
         own = _OWN_GROUP.read_text().rpartition("::")[2].strip()
     except OSError:

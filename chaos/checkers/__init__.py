@@ -1,11 +1,11 @@
 """Checks a history of sends, polls and transactions of a log for anomalies.
 
 The anomalies are those of Jepsen's workload for Kafka-like logs (``tests/kafka.clj``), those of linearizable
-reads of a log's end, those of committed offsets, and those of the ends of transactions. ``docs/chaos.md`` has
-the table.
+reads of a log's end, those of committed offsets, and those of the ends of transactions. ``docs/chaos.md``
+lists them.
 
-Decides: what a history shows. Leaves to others: its form (``chaos.history``) and files. To read on:
-``evidence`` has the version order, from which the other modules judge.
+Decides: what a history proves. Leaves to others: its form (``chaos.history``) and files. Read ``evidence``
+next: it has the version order, on which the other modules are based.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ CHECKERS: Final[tuple[Checker, ...]] = (
 
 
 def check(history: History, *, exactly_once: bool = False, ww_deps: bool = True) -> list[Anomaly]:
-    """All anomalies of a history, by kind; ``verdict`` says whether it is valid.
+    """Return all anomalies of a history, by kind; ``verdict`` says whether the history is valid.
 
-    With ``exactly_once`` it is bad if transactions of a subscribed process read a value twice. Without
-    ``ww_deps`` cycles of reads that need the order of writes are not reported.
+    With ``exactly_once``, a value that transactions of a subscribed process read twice is a bad anomaly.
+    Without ``ww_deps``, cycles of reads that need the order of writes are not reported.
     """
     evidence = Evidence(history)
     checkers: tuple[Checker, ...] = (

@@ -1,4 +1,4 @@
-"""The anomalies that the checkers report, and the verdict that follows."""
+"""Defines the anomalies that checkers report, and the verdict that follows from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chaos.registers import Verdict
 
 
 class Severity(enum.Enum):
-    """``NORMAL``: logs of this kind permit it. ``UNDECIDED``: a search was given up."""
+    """Severity of an anomaly. ``NORMAL``: such logs permit it. ``UNDECIDED``: a search was given up."""
 
     BAD = "bad"
     NORMAL = "normal"
@@ -20,16 +20,16 @@ class Severity(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """Something in a history that a perfect log does not show. Only bad ones violate the guarantees."""
+    """A deviation of a history from a perfect log. Only bad anomalies violate the guarantees."""
 
     kind: str
-    partition: int  # -1: of several
+    partition: int  # -1 for several partitions
     detail: str
     severity: Severity = Severity.BAD
 
     @property
     def is_bad(self) -> bool:
-        """True if it makes the history invalid."""
+        """True if the anomaly makes the history invalid."""
         return self.severity is Severity.BAD
 
 
@@ -37,7 +37,7 @@ _LOST: Final = frozenset({"lost-write", "unseen", "read-and-lost"})
 
 
 def verdict(anomalies: Iterable[Anomaly]) -> Verdict:
-    """Invalid with a bad anomaly; otherwise unknown if anything is undecided."""
+    """Return invalid with a bad anomaly; otherwise unknown if an anomaly is undecided, else valid."""
     severities = {anomaly.severity for anomaly in anomalies}
     if Severity.BAD in severities:
         return Verdict.INVALID
@@ -45,10 +45,10 @@ def verdict(anomalies: Iterable[Anomaly]) -> Verdict:
 
 
 def count_lost(anomalies: Iterable[Anomaly]) -> int:
-    """The number of values that are lost; one value may have several anomalies."""
+    """Count the lost values; one value may have several anomalies."""
     return len({(one.partition, one.detail) for one in anomalies if one.is_bad and one.kind in _LOST})
 
 
 def severity(is_bad: bool) -> Severity:
-    """Bad or normal."""
+    """Return bad or normal."""
     return Severity.BAD if is_bad else Severity.NORMAL

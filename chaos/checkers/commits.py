@@ -1,4 +1,4 @@
-"""Committed offsets: each group and partition is a register."""
+"""Checks committed offsets: each pair of group and partition is a register."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chaos.registers import STEPS_MAX, Read, Verdict, Write, check_register
 
 
 def committed_offsets(evidence: Evidence, *, steps_max: int = STEPS_MAX) -> Iterator[Anomaly]:
-    """No order of the commits explains the committed offsets that were read."""
+    """Yield registers for which no order of the commits explains the committed offsets that were read."""
     registers: defaultdict[tuple[str, int], list[Read | Write]] = defaultdict(list)
     for commit in evidence.history.commits:
         if commit.outcome is not Outcome.FAILED:
@@ -32,14 +32,14 @@ def committed_offsets(evidence: Evidence, *, steps_max: int = STEPS_MAX) -> Iter
         if found is Verdict.INVALID:
             yield Anomaly("committed-offset", partition, _detail(group, operations))
         elif found is Verdict.UNKNOWN:
-            detail = f"group {group!r}: the search was given up"
+            detail = f"group {group!r}: the search took too long and was given up"
             yield Anomaly("committed-offset", partition, detail, Severity.UNDECIDED)
 
 
 def _detail(group: str, operations: Sequence[Read | Write]) -> str:
-    """The first operation whose end leaves no order, and the newest commit before it began."""
+    """Describe the first operation whose end leaves no order, and the newest commit before it began."""
     ended = sorted(operations, key=attrgetter("completed_s"))
-    low, high = 0, len(ended) - 1  # the first that makes the history invalid is one of these
+    low, high = 0, len(ended) - 1  # the first operation that makes the history invalid is one of these
     while low < high:
         middle = (low + high) // 2
         if check_register(_until(ended, middle)) is Verdict.INVALID:
@@ -53,7 +53,7 @@ def _detail(group: str, operations: Sequence[Read | Write]) -> str:
 
 
 def _until(ended: Sequence[Read | Write], last: int) -> list[Read | Write]:
-    """The operations up to this one, and the writes that had begun: they may have taken effect."""
+    """Return the operations up to this one, and the writes that had begun: they may have taken effect."""
     now_s = ended[last].completed_s
     begun = [one for one in ended[last + 1 :] if isinstance(one, Write) and one.invoked_s < now_s]
     return [*ended[: last + 1], *(replace(one, completed_s=math.inf) for one in begun)]

@@ -1,8 +1,8 @@
-"""Cycles of dependencies between operations.
+"""Finds cycles of dependencies between operations.
 
-``ww``: the writer of a value to the writer of the next one in the version order. ``wr``: the writer of a
-value to each operation that read it. ``process`` and ``realtime``: what came first. Logs without isolation of
-writes permit cycles that need a ``ww``.
+``ww``: from the writer of a value to the writer of the next value in the version order. ``wr``: from the
+writer of a value to each operation that read it. ``process`` and ``realtime``: from an earlier operation to a
+later one. Logs without isolation of writes permit cycles that need a ``ww``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from chaos.history import Outcome, Poll, Send
 
 Edges = dict[int, list[int]]
 
-# The edges of each kind of cycle, the strongest evidence first.
+# The edges of each kind of cycle, with the strongest evidence first.
 _FAMILIES: Final = (
     ("G1c", ("wr",), Severity.BAD),
     ("G0", ("ww",), Severity.NORMAL),
@@ -28,7 +28,7 @@ _VARIANTS: Final = (("", ()), ("-process", ("process",)), ("-realtime", ("proces
 
 
 def cycles(evidence: Evidence, *, ww_deps: bool) -> Iterator[Anomaly]:
-    """``G0`` and ``G1c``, and their variants. Without transactions other checkers find all of them."""
+    """Yield ``G0`` and ``G1c``, and their variants. Without transactions, other checkers find all of them."""
     if not evidence.txns:
         return
     graph = _Graph(evidence)
@@ -40,7 +40,7 @@ def cycles(evidence: Evidence, *, ww_deps: bool) -> Iterator[Anomaly]:
         if "ww" in edges and not ww_deps and kind == "G1c":
             continue
         reported: list[set[int]] = []
-        if edges == ("wr", "ww"):  # cycles of one kind alone are reported already
+        if edges == ("wr", "ww"):  # cycles of a single kind are reported already
             reported = [set(one) for alone in edges for one in graph.components((alone,), suspects)]
         for suffix, more in _VARIANTS:
             for component in graph.components((*edges, *more), suspects):
@@ -52,11 +52,11 @@ def cycles(evidence: Evidence, *, ww_deps: bool) -> Iterator[Anomaly]:
 
 
 class _Graph:
-    """Operations are numbers from 0; the times at which operations ended are nodes above them."""
+    """Dependency graph. Operations are numbers from 0; times at which operations ended are higher nodes."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._names: dict[tuple[str, int], int] = {}
-        self._spans: list[tuple[float, float]] = []  # when each operation began and ended
+        self._spans: list[tuple[float, float]] = []  # start and end of each operation
         self._processes: list[int] = []
         self._labels: list[str] = []
         self.edges: dict[str, Edges] = {
@@ -79,7 +79,7 @@ class _Graph:
     def _node(self, kind: str, number: int, operation: Send | Poll) -> int:
         name = (kind, number) if operation.txn is None else ("txn", operation.txn)
         node = self._names.setdefault(name, len(self._names))
-        # An unknown outcome may take effect at any later time.
+        # An operation with an unknown outcome may take effect at any later time.
         known = operation.outcome is Outcome.ACKNOWLEDGED
         ends_s = operation.completed_s if known else float("inf")
         if node == len(self._spans):
@@ -117,7 +117,7 @@ class _Graph:
             last[self._processes[node]] = node
 
     def components(self, kinds: tuple[str, ...], within: set[int] | None) -> list[set[int]]:
-        """The strongly connected sets of more than one node (Tarjan 1972), without recursion."""
+        """Return the strongly connected sets of more than one node (Tarjan 1972), without recursion."""
         edges = [self.edges[kind] for kind in kinds]
         found: list[set[int]] = []
         index: dict[int, int] = {}
@@ -163,11 +163,11 @@ class _Graph:
         )
 
     def is_inside(self, component: set[int], kind: str) -> bool:
-        """True if an edge of this kind connects two of the nodes."""
+        """True if an edge of this kind connects two nodes of the component."""
         edges = self.edges[kind]
         return any(after in component for node in component for after in edges.get(node, ()))
 
     def shown(self, component: set[int]) -> str:
-        """The names of up to six operations of a component."""
+        """Return the names of up to six operations of a component."""
         names = [self._labels[node] for node in sorted(component) if node < len(self._labels)]
         return f"{', '.join(names[:6])}{' and others' if len(names) > 6 else ''}"

@@ -1,6 +1,7 @@
-"""The evidence of a history for all checkers: the version order of each partition, and the values read.
+"""Derives the common evidence of a history: the version order of each partition, and the values read.
 
-The version order has what any poll returned, whatever its outcome, and the sends that must have committed.
+The version order has all values that polls returned, with any outcome, and the sends that must have
+committed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Record = tuple[int, str]  # offset and value
 
 
 class VersionOrder:
-    """The values of one partition by offset, without the offsets that nobody's value has."""
+    """The values of one partition by offset, without offsets that have no value."""
 
     def __init__(self, seen: Iterable[Record]) -> None:
         self.seen = sorted(seen)
@@ -29,7 +30,7 @@ class VersionOrder:
             self.by_index = tuple((offset, found[0]) for offset, found in values.items())
         self.offsets = [offset for offset, _ in self.by_index]
         numbered = zip(reversed(self.by_index), range(len(self.by_index) - 1, -1, -1), strict=True)
-        self.index = {value: index for (_, value), index in numbered}  # the first one of duplicates
+        self.index = {value: index for (_, value), index in numbered}  # the first index of duplicates
         self.first, self.last = self.index, self.index  # of all values, by their places
         if self.conflicts or len(self.index) < len(self.by_index):
             places = {offset: index for index, offset in enumerate(self.offsets)}
@@ -38,7 +39,7 @@ class VersionOrder:
 
 
 class Evidence:
-    """A history and what follows from it. Only polls that succeeded count as read."""
+    """A history and the facts that follow from it. Only successful polls count as reads."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -65,11 +66,11 @@ class Evidence:
         self.log_starts = history.log_starts() if history.has_final_read else _told(history.polls)
 
     def was_read(self, send: Send) -> bool:
-        """True if a poll that succeeded returned its value."""
+        """True if a successful poll returned the value of the send."""
         return send.value in self.read.get(send.partition, ())
 
     def must_have_committed(self, send: Send) -> bool:
-        """True if its operation succeeded, or its outcome is unknown and one of its values was read."""
+        """True if the operation succeeded, or its outcome is unknown and one of its values was read."""
         if send.outcome is not Outcome.UNKNOWN:
             return send.outcome is Outcome.ACKNOWLEDGED
         return self.was_read(send) if send.txn is None else send.txn in self._committed

@@ -1,6 +1,7 @@
-"""Appends and linearizable reads of the end against real time, and how far polls were behind it.
+"""Checks appends and linearizable reads of the end against real time, and measures the lag of polls.
 
-One sweep by time with running maxima: an operation that begins is compared with all that had ended before.
+One sweep by time with running maxima: an operation that begins is compared with all operations that had ended
+before.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from chaos.checkers.anomaly import Anomaly
 from chaos.checkers.evidence import Evidence
 from chaos.history import History, Look, Outcome, Send
 
-_Known = tuple[float, int, int, bool]  # when, the partition, one past the highest offset, of a send
+_Known = tuple[float, int, int, bool]  # time, partition, one past the highest offset, whether from a send
 
 
 def disorder_in_real_time(evidence: Evidence) -> Iterator[Anomaly]:
-    """A send is stored below, or an end is lower than, what was known before it began."""
+    """Yield sends stored below, and ends lower than, an offset that was known before they began."""
     yield from _falling_stable_ends(evidence.history)
     known = _known(evidence.history)
     known += [
@@ -40,7 +41,7 @@ def disorder_in_real_time(evidence: Evidence) -> Iterator[Anomaly]:
         end = ends.get(operation.partition, 0)
         if isinstance(operation, Look):
             if operation.high_watermark < end:
-                detail = f"the end was {operation.high_watermark}, and {end} before that"
+                detail = f"the end was {operation.high_watermark}, after {end} was known"
                 yield Anomaly("stale-read", operation.partition, detail)
             continue
         offset = _offset(evidence, operation)
@@ -55,7 +56,7 @@ def disorder_in_real_time(evidence: Evidence) -> Iterator[Anomaly]:
 
 
 def _falling_stable_ends(history: History) -> Iterator[Anomaly]:
-    """A last stable offset is lower than one that was known before it was asked for."""
+    """Yield last stable offsets that are lower than one known before the request."""
     looks = [look for look in history.looks if look.last_stable is not None]
     known = sorted((look.completed_s, look.partition, look.last_stable or 0) for look in looks)
     ends: dict[int, int] = {}
@@ -67,7 +68,7 @@ def _falling_stable_ends(history: History) -> Iterator[Anomaly]:
             at += 1
         before = ends.get(look.partition, 0)
         if look.last_stable is not None and look.last_stable < before:
-            detail = f"the last stable offset was {look.last_stable}, and {before} before that"
+            detail = f"the last stable offset was {look.last_stable}, after {before} was known"
             yield Anomaly("stale-read", look.partition, detail)
 
 
@@ -96,9 +97,9 @@ def _offset(evidence: Evidence, send: Send) -> int | None:
 
 
 def realtime_lags(history: History) -> Iterator[tuple[int, float]]:
-    """For each poll its partition, and for how long the next offset had been known when it began."""
+    """Yield for each poll its partition, and how long the next offset had been known when the poll began."""
     times: defaultdict[int, list[float]] = defaultdict(list)
-    ends: defaultdict[int, list[int]] = defaultdict(list)  # rising with the times
+    ends: defaultdict[int, list[int]] = defaultdict(list)  # rising with ``times``
     for at_s, partition, end, _ in sorted(_known(history)):
         if not ends[partition] or end > ends[partition][-1]:
             times[partition].append(at_s)

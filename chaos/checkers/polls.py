@@ -1,4 +1,4 @@
-"""The order in which processes read a partition: nothing twice, nothing omitted."""
+"""Checks the order in which processes read a partition: no value twice, no value omitted."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from chaos.history import Outcome, Poll
 
 
 def disordered_polls(evidence: Evidence) -> Iterator[Anomaly]:
-    """Consecutive values that were read are not neighbours in the version order.
+    """Yield consecutive reads of values that are not neighbours in the version order.
 
-    Inside one operation, or from the last one of a process that succeeded to its next.
+    Compares values inside one operation, and the last value of a process's successful operation with its next
+    value.
     """
-    inside: dict[tuple[int, int], int | None] = {}  # by transaction and partition: the last index
+    inside: dict[tuple[int, int], int | None] = {}  # the last index, by transaction and partition
     for poll, reader in walk(evidence.history):
         order, partition = evidence.orders.get(poll.partition), poll.partition
         if order is None:
             continue
-        if poll.log_start and partition in reader.last:  # as if it had read the deleted values
+        if poll.log_start and partition in reader.last:  # as if the process had read the deleted values
             below = bisect_left(order.offsets, poll.log_start) - 1
             reader.last[partition] = max(reader.last[partition], below)
         if not poll.records:

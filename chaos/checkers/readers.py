@@ -1,4 +1,4 @@
-"""How processes go through the polls of a history: what they were assigned when they polled."""
+"""Follows the processes through the polls of a history, with their assignments at each poll."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from chaos.history import Assign, AssignKind, History, Poll
 
 @dataclass(slots=True)
 class Reader:
-    """A process between its polls. ``last``: the index of the last value read, by partition."""
+    """The state of a process between polls. ``last``: the index of the last value read, by partition."""
 
     subscribes: bool = False
     last: dict[int, int] = field(default_factory=dict)
-    stays: dict[int, int] = field(default_factory=dict)  # by partition: how often it was lost before
+    stays: dict[int, int] = field(default_factory=dict)  # number of times that the process lost the partition
     assigns: list[Assign] = field(default_factory=list)  # the newest first
-    has_had: set[int] = field(default_factory=set)  # partitions that it was assigned, or polled
+    has_had: set[int] = field(default_factory=set)  # partitions that were assigned or polled
 
     def advance(self, to_s: float) -> None:
-        """Apply the assignments up to this time. Partitions that are not in a new list are forgotten."""
+        """Apply the assignments up to this time.
+
+        Partitions that are not in a new assignment are forgotten.
+        """
         while self.assigns and self.assigns[-1].invoked_s <= to_s:
             assign = self.assigns.pop()
             kept = set(assign.partitions)
@@ -32,7 +35,7 @@ class Reader:
 
 
 def walk(history: History) -> Iterator[tuple[Poll, Reader]]:
-    """Yield each poll with its process as of that poll; the polls of each process are in order."""
+    """Yield each poll with the state of its process at that time; polls of each process are in order."""
     readers: defaultdict[int, Reader] = defaultdict(Reader)
     for assign in sorted(history.assigns, key=lambda assign: assign.invoked_s, reverse=True):
         readers[assign.process].assigns.append(assign)

@@ -1,4 +1,4 @@
-"""The order of the sends of one process in the log, and transactions that are read in part."""
+"""Checks the order of one process's sends in the log, and finds transactions that are read in part."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chaos.history import Outcome, Send
 
 
 def disordered_sends(evidence: Evidence) -> Iterator[Anomaly]:
-    """The values of one process or transaction are stored in another order than sent, or others between."""
+    """Yield values of one process or transaction that are stored in another order, or with others between."""
     last: dict[tuple[int, int], tuple[int, int | None, str]] = {}  # index, transaction, value
     orders = evidence.orders
     for send in sorted(evidence.history.sends, key=_invoked_s):
@@ -31,7 +31,9 @@ def disordered_sends(evidence: Evidence) -> Iterator[Anomaly]:
         detail = f"process {send.process} sent {send.value!r} after {before[2]!r}"
         if index <= before[0]:
             kind = "int-nonmonotonic-send" if is_inside else "nonmonotonic-send"
-            yield Anomaly(kind, send.partition, f"{detail}, which is {before[0] - index} places above")
+            yield Anomaly(
+                kind, send.partition, f"{detail}, but the log has it {before[0] - index} places earlier"
+            )
         elif is_inside and index > before[0] + 1:
             between = f"{index - before[0] - 1} values of others are between"
             yield Anomaly("int-send-skip", send.partition, f"{detail}, {between}", Severity.NORMAL)
@@ -43,7 +45,7 @@ def _invoked_s(send: Send) -> float:
 
 @dataclass(slots=True)
 class _Coverage:
-    """The offsets and values of a partition that one reader read without a break."""
+    """The offsets and values of a partition that one reader read without a gap."""
 
     first: int
     last: int
@@ -54,7 +56,7 @@ Coverages = dict[int, list[_Coverage]]
 
 
 def torn_transactions(evidence: Evidence) -> Iterator[Anomaly]:
-    """A reader got past all values of a transaction that must have committed, and missed one of them."""
+    """Yield transactions that must have committed, of which a reader passed all values but missed one."""
     if not evidence.txns:
         return
     readers = [*_coverages(evidence).items()]
@@ -79,7 +81,7 @@ def torn_transactions(evidence: Evidence) -> Iterator[Anomaly]:
 
 
 def _coverages(evidence: Evidence) -> dict[int | None, Coverages]:
-    """By process. All final reads are one reader; members of groups share partitions and are left out."""
+    """Return the coverages by process. All final reads are one reader; group members are left out."""
     readers: defaultdict[int | None, Coverages] = defaultdict(dict)
     breaks: dict[tuple[int, int], int] = {}
     finals = {id(poll) for poll in evidence.history.final}
@@ -101,7 +103,7 @@ def _coverages(evidence: Evidence) -> dict[int | None, Coverages]:
 
 
 def _spans(evidence: Evidence, sends: list[Send]) -> dict[int, tuple[int, int]] | None:
-    """The lowest and highest offset in each partition; None where the highest is not known."""
+    """Return the lowest and highest offset in each partition; None if a highest offset is unknown."""
     spans: dict[int, tuple[int, int]] = {}
     for send in reversed(sends):
         order = evidence.orders.get(send.partition)

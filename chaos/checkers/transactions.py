@@ -1,6 +1,6 @@
-"""How transactions end: once, as somebody asked for, not by a fenced process, and in every partition.
+"""Checks how transactions end: once, as requested, not by a fenced process, and in every partition.
 
-What readers see of transactions is in ``sends`` (torn ones) and ``values`` (aborted ones).
+Checks of what readers see are in ``sends`` (torn transactions) and ``values`` (aborted transactions).
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from chaos.history import Decision, End, History, Open, Outcome
 
 
 def decided_twice(evidence: Evidence) -> Iterator[Anomaly]:
-    """One response said that a transaction was committed, and another one that it was aborted."""
+    """Yield transactions that one response called committed and another aborted."""
     for txn, ends in _by_transaction(evidence.history).items():
         if len({end.decided for end in ends} - {None}) > 1:
             yield Anomaly("decided-twice", -1, f"{f'transaction {txn}'!r} was committed and aborted")
 
 
 def unasked_commits(evidence: Evidence) -> Iterator[Anomaly]:
-    """A transaction was committed before anybody had asked for that."""
+    """Yield transactions that were committed before a client had requested the commit."""
     for txn, ends in _by_transaction(evidence.history).items():
         asked_s = min((end.invoked_s for end in ends if end.asked is Decision.COMMITTED), default=math.inf)
         told_s = min((end.completed_s for end in ends if end.decided is Decision.COMMITTED), default=math.inf)
         if told_s < asked_s:
-            yield Anomaly("unasked-commit", -1, f"{f'transaction {txn}'!r} was committed, nobody had asked")
+            yield Anomaly("unasked-commit", -1, f"{f'transaction {txn}'!r} was committed before any request")
 
 
 def fenced_writes(evidence: Evidence) -> Iterator[Anomaly]:
-    """A send was stored, or a commit took effect, that began after another process had opened the id."""
+    """Yield sends and commits that took effect but began after another process had opened their id."""
     fenced = _fenced(evidence.history.opens)
     if not fenced:
         return
@@ -57,7 +57,7 @@ def _by_transaction(history: History) -> dict[int, list[End]]:
 
 
 def _fenced(opens: list[Open]) -> dict[int, float]:
-    """When each process was fenced: the first response to an opening that began after its own."""
+    """Return when each process was fenced: at the first response to an opening that began after its own."""
     by_id: defaultdict[str, list[Open]] = defaultdict(list)
     for one in opens:
         if one.outcome is Outcome.ACKNOWLEDGED:
@@ -72,7 +72,7 @@ def _fenced(opens: list[Open]) -> dict[int, float]:
 
 
 def held_back(evidence: Evidence) -> Iterator[Anomaly]:
-    """At the end of the run a transaction still holds back the readers of a partition."""
+    """Yield partitions whose readers a transaction still holds back at the end of the run."""
     last = {look.partition: look for look in evidence.history.final_looks}
     for partition, look in last.items():
         if look.last_stable is not None and look.last_stable < look.high_watermark:

@@ -1,4 +1,4 @@
-"""Anomalies of single values: where they are, whether they may be read, and whether they are kept."""
+"""Checks single values: their offsets, whether they may be read, and whether they are kept."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chaos.history import Outcome, Send
 
 
 def inconsistent_offsets(evidence: Evidence) -> Iterator[Anomaly]:
-    """One offset was seen with several values."""
+    """Yield offsets that were seen with several values."""
     for partition, order in evidence.orders.items():
         for offset, values in order.conflicts.items():
             shown = " and ".join(map(repr, values))
@@ -20,7 +20,7 @@ def inconsistent_offsets(evidence: Evidence) -> Iterator[Anomaly]:
 
 
 def duplicates(evidence: Evidence) -> Iterator[Anomaly]:
-    """One value is at several offsets."""
+    """Yield values that are at several offsets."""
     for partition, order in evidence.orders.items():
         if order.first is order.last:
             continue
@@ -34,7 +34,7 @@ def duplicates(evidence: Evidence) -> Iterator[Anomaly]:
 
 
 def lost_writes(evidence: Evidence) -> Iterator[Anomaly]:
-    """Polls got past a value that must have committed, and never returned it."""
+    """Yield values that must have committed, which polls passed without returning them."""
     bounds = {
         partition: max((evidence.orders[partition].first[value] for value in values), default=-1)
         for partition, values in evidence.read.items()
@@ -49,7 +49,7 @@ def lost_writes(evidence: Evidence) -> Iterator[Anomaly]:
 
 
 def unseen_writes(evidence: Evidence) -> Iterator[Anomaly]:
-    """An acknowledged value is in no poll. Without a final read it may only be late."""
+    """Yield acknowledged values that no poll returned. Without a final read they may only be late."""
     weight = severity(evidence.history.has_final_read)
     for send in _unread(evidence):
         if send.outcome is Outcome.ACKNOWLEDGED:
@@ -57,7 +57,7 @@ def unseen_writes(evidence: Evidence) -> Iterator[Anomaly]:
 
 
 def _unread(evidence: Evidence) -> Iterator[Send]:
-    """Sends of values that no poll returned and that are not deleted."""
+    """Yield sends of values that no poll returned and that are not deleted."""
     read, nothing = evidence.read, set[str]()
     for send in evidence.history.sends:
         if send.value in read.get(send.partition, nothing):
@@ -71,7 +71,7 @@ def _sent(send: Send) -> str:
 
 
 def read_and_lost(evidence: Evidence) -> Iterator[Anomaly]:
-    """A value that a poll returned is not in the final read, nor deleted."""
+    """Yield values that a poll returned and that are neither in the final read nor deleted."""
     if not evidence.history.has_final_read:
         return
     final: defaultdict[int, set[str]] = defaultdict(set)
@@ -85,14 +85,14 @@ def read_and_lost(evidence: Evidence) -> Iterator[Anomaly]:
 
 
 def aborted_reads(evidence: Evidence) -> Iterator[Anomaly]:
-    """A value whose send definitely failed was read."""
+    """Yield values that were read although their send definitely failed."""
     for send in evidence.history.sends:
         if send.outcome is Outcome.FAILED and evidence.was_read(send):
             yield Anomaly("G1a", send.partition, f"{send.value!r} failed and was read")
 
 
 def precommitted_reads(evidence: Evidence) -> Iterator[Anomaly]:
-    """A transaction read a value that it sent itself."""
+    """Yield values that a transaction read although it sent them itself."""
     for poll in evidence.history.all_polls():
         if poll.txn is None or poll.txn not in evidence.txns:
             continue
@@ -104,7 +104,7 @@ def precommitted_reads(evidence: Evidence) -> Iterator[Anomaly]:
 
 
 def invented_values(evidence: Evidence) -> Iterator[Anomaly]:
-    """A value was read that was never sent to that partition."""
+    """Yield values that were read but never sent to that partition."""
     sent: defaultdict[int, set[str]] = defaultdict(set)
     for send in evidence.history.sends:
         sent[send.partition].add(send.value)
@@ -116,7 +116,7 @@ def invented_values(evidence: Evidence) -> Iterator[Anomaly]:
 
 
 def reads_from_the_future(evidence: Evidence) -> Iterator[Anomaly]:
-    """A value was read before its send began: an error of the clock of the harness, or of a checker."""
+    """Yield values that were read before their send began: an error of a clock or of a checker."""
     invoked: defaultdict[int, dict[str, float]] = defaultdict(dict)
     for send in evidence.history.sends:
         invoked[send.partition][send.value] = send.invoked_s
@@ -128,7 +128,7 @@ def reads_from_the_future(evidence: Evidence) -> Iterator[Anomaly]:
 
 
 def consume_counts(evidence: Evidence, *, exactly_once: bool) -> Iterator[Anomaly]:
-    """Transactions of one subscribed process read a value several times."""
+    """Yield values that transactions of one subscribed process read several times."""
     counts: Counter[tuple[int, int, str]] = Counter()
     for poll, reader in walk(evidence.history):
         if poll.txn is not None and poll.outcome is Outcome.ACKNOWLEDGED and reader.subscribes:

@@ -1,8 +1,8 @@
-"""One process of a crowd: several members that come, leave and vanish, each with a random time to live.
+"""Runs one process of a crowd: several members that come, leave and vanish, each after a random time.
 
     python -m chaos.consumer_groups SETTINGS
 
-``SETTINGS`` is JSON, see ``crowd.Settings``. SIGTERM ends it: all members leave.
+``SETTINGS`` is JSON, see ``crowd.Settings``. SIGTERM ends the process: all members leave.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def _one(
     ending: asyncio.Event,
     life_s: float | None,
 ) -> None:
-    """A member that lives for some time, and then leaves; half of those that die early vanish instead."""
+    """Run a member for some time, and let it leave; half of those that end early vanish instead."""
     place = Place(tuple(settings.urls), settings.group, settings.topic)
     async with Client(settings.urls, settings.topic, rng) as client:
         member: ProtocolMember | PollMember | ClientMember

@@ -1,7 +1,7 @@
 """Checks the history of a consumer group against the guarantees of ``docs/consumer-groups.md``.
 
 Each function takes a history and yields the violations that it proves. Two events are in order only if the
-response of the first came before the request of the second was sent. The members of the history neither
+response of the first arrived before the request of the second was sent. The members of the history neither
 rewind nor reset offsets, and none is static: a static member keeps its generation under another id.
 """
 
@@ -28,12 +28,12 @@ class Violation:
 
 
 def check(history: GroupHistory) -> list[Violation]:
-    """All violations, by kind."""
+    """Return all violations, by kind."""
     return [violation for checker in CHECKERS for violation in checker(history)]
 
 
 def lost_records(history: GroupHistory) -> Iterator[Violation]:
-    """An acknowledged record was delivered to no member, or with another value."""
+    """Yield acknowledged records that no member received, or that had another value."""
     delivered = set(deliveries(history))
     for batch in history.acknowledged:
         for offset, value in enumerate(batch.values, batch.offset):
@@ -42,7 +42,7 @@ def lost_records(history: GroupHistory) -> Iterator[Violation]:
 
 
 def two_owners(history: GroupHistory) -> Iterator[Violation]:
-    """Two members had, or committed in, one partition in one generation."""
+    """Yield partitions that two members had, or committed in, in one generation."""
     claims = [(each.generation, number, each.member) for each in history.owned for number in each.partitions]
     claims += [(each.generation, each.partition, each.member) for each in history.committed]
     first: dict[tuple[int, int], str] = {}
@@ -54,10 +54,10 @@ def two_owners(history: GroupHistory) -> Iterator[Violation]:
 
 
 def fallen_offsets(history: GroupHistory) -> Iterator[Violation]:
-    """A committed offset is below one that was committed or seen before.
+    """Yield committed offsets below one that was committed or seen before.
 
-    A member may send a lower offset in a generation: its commit then changes nothing. In a later one it may
-    not, since it began at the committed offset.
+    A member may send a lower offset within a generation: its commit then changes nothing. In a later
+    generation it may not, because it began at the committed offset.
     """
     events: list[Committed | SeenOffset] = [*history.committed, *history.seen_offsets]
     known = [(each.completed_s, each.partition, (each.offset, each.generation)) for each in events]
@@ -74,7 +74,7 @@ def fallen_offsets(history: GroupHistory) -> Iterator[Violation]:
 
 
 def fallen_generations(history: GroupHistory) -> Iterator[Violation]:
-    """The group had a generation below one that was seen before."""
+    """Yield generations of the group below one that was seen before."""
     events: list[Owned | SeenGeneration] = [*history.owned, *history.seen_generations]
     for event, generation in _with_known_generation(history, events):
         if event.generation < generation:
@@ -82,7 +82,7 @@ def fallen_generations(history: GroupHistory) -> Iterator[Violation]:
 
 
 def stale_commits(history: GroupHistory) -> Iterator[Violation]:
-    """A commit was accepted although a later generation had begun before it was sent."""
+    """Yield commits that were accepted although a later generation had begun before they were sent."""
     for event, generation in _with_known_generation(history, history.committed):
         if event.generation < generation:
             detail = f"{event.member} committed {event.partition}:{event.offset} in {event.generation}"
@@ -90,13 +90,13 @@ def stale_commits(history: GroupHistory) -> Iterator[Violation]:
 
 
 def surprises(history: GroupHistory) -> Iterator[Violation]:
-    """A member got a response that it should never get."""
+    """Yield responses that a member should never get."""
     for each in history.surprises:
         yield Violation("surprise", f"{each.member}: {each.what}")
 
 
 def deliveries(history: GroupHistory) -> Counter[tuple[int, int, str]]:
-    """The number of deliveries of each record, by partition, offset and value."""
+    """Return the number of deliveries of each record, by partition, offset and value."""
     return Counter(
         (each.partition, offset, value) for each in history.delivered for offset, value in each.records
     )
@@ -105,7 +105,7 @@ def deliveries(history: GroupHistory) -> Counter[tuple[int, int, str]]:
 def _with_known_generation(
     history: GroupHistory, events: Iterable[InGeneration]
 ) -> Iterator[tuple[InGeneration, int]]:
-    """Each event, with the highest generation that was known before its request."""
+    """Yield each event with the highest generation that was known before its request."""
     sources: tuple[Owned | Committed | SeenGeneration | SeenOffset, ...] = (
         *history.owned,
         *history.committed,
@@ -121,7 +121,7 @@ def _with_known_generation(
 def _with_what_was_known(
     known: Iterable[tuple[float, Hashable, Value]], asked: Iterable[tuple[float, Hashable, Asked]]
 ) -> Iterator[tuple[Asked, Value]]:
-    """Each asked event of which something was known, with the highest value of its key at that time."""
+    """Yield each event for whose key a value was known before, with the highest such value."""
     by_time = sorted(known, key=lambda each: each[0])
     highest: dict[Hashable, Value] = {}
     at = 0

@@ -1,4 +1,4 @@
-"""Processes with members of one group, to be killed and paused."""
+"""Runs processes with members of one group, which can be killed and paused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from raftlog.__main__ import command_of
 from raftlog.testing.waits import LIMIT_S, states
 
 STOP_S = 2 * LIMIT_S  # a consumer that closes commits for up to half a minute, and then leaves
-SHOW_S = 2.0  # to print what it waits for
+SHOW_S = 2.0  # longest wait for a process to print its stacks
 OUTPUT_MAX = 20_000
 MODULE = "chaos.consumer_groups"
 
@@ -32,23 +32,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     urls: list[str]
     group: str
     topic: str
-    name: str  # the first part of its members' names
+    name: str  # first part of its members' names
     file: str
     seed: int
     members: int
-    life_s: float  # of a member, on average
-    steady_at_s: float  # from this time on members do not end by themselves
+    life_s: float  # average of a member
+    steady_at_s: float  # from this time on, members do not end by themselves
 
 
 class Crowd:
-    """Several processes, numbered from 0; each writes to its files in a directory. All end with the block."""
+    """Several processes, numbered from 0; each writes to its files in a directory.
+
+    The block's end stops all.
+    """
 
     def __init__(
         self, directory: Path, settings: Settings, members: Sequence[int], *, module: str = MODULE
     ) -> None:
-        """``members`` says how many each process has; its name, file and seed follow from ``settings``.
+        """``members`` has the number of members of each process; name, file and seed follow from
+        ``settings``.
 
-        ``module`` is what each process runs, with its settings as JSON.
+        Each process runs ``module``, with its settings as JSON.
         """
         self._module = module
         self._directory = directory
@@ -61,7 +65,7 @@ class Crowd:
         return len(self._members)
 
     def start(self, number: int) -> str:
-        """Start a process, with new members; the first part of their names."""
+        """Start a process with new members; return the first part of their names."""
         self._started += 1
         name = f"p{number}-{self._started}"
         settings = msgspec.structs.replace(
@@ -77,28 +81,31 @@ class Crowd:
         return name
 
     def kill(self, number: int) -> None:
-        """``kill -9``; returns when the process is gone. Raises ``CrowdFailed`` if it was gone before."""
+        """Send ``kill -9``; return when the process has ended.
+
+        Raises ``CrowdFailed`` if it had ended before.
+        """
         process = self._running(number)
         process.kill()
         process.wait()
         self._processes[number] = None
 
     def pause(self, number: int) -> None:
-        """SIGSTOP."""
+        """Send SIGSTOP."""
         self._running(number).send_signal(signal.SIGSTOP)
 
     def resume(self, number: int) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         self._running(number).send_signal(signal.SIGCONT)
 
     def check(self) -> list[subprocess.Popen[bytes]]:
-        """The processes that were started and not killed. Raises ``CrowdFailed`` if one of them has ended."""
+        """Return the processes that were started and not killed. Raises ``CrowdFailed`` if one has ended."""
         return [self._running(number) for number, process in enumerate(self._processes) if process]
 
     def stop(self) -> None:
-        """All members leave, and all processes end. Raises ``CrowdFailed``.
+        """Let all members leave and all processes end. Raises ``CrowdFailed``.
 
-        A process that has just been started may end by the signal itself: it has no members yet.
+        A process that has just been started may end by the signal itself, because it has no members yet.
         """
         running = self.check()
         for process in running:

@@ -1,8 +1,8 @@
-"""The events that members, producers and observers of one group saw: one JSON line per event.
+"""Records the events that members, producers and observers of one group saw: one JSON line per event.
 
 Times are seconds of the machine's monotonic clock, which all its processes share. A request and its response
-are one event: what it shows held at some moment between ``invoked_s`` and ``completed_s``. Requests without a
-response are not recorded: they prove nothing.
+are one event: its content was true at some moment between ``invoked_s`` and ``completed_s``. Requests without
+a response are not recorded, because they prove nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Acknowledged(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Delivered(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Records that a member processed. It is recorded before their commit is sent."""
+    """Records that a member processed. The event is recorded before their commit is sent."""
 
     member: str
     partition: int
@@ -44,7 +44,7 @@ class Owned(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A commit of a member that was acknowledged."""
+    """An acknowledged commit of a member."""
 
     member: str
     generation: int
@@ -65,7 +65,7 @@ class SeenOffset(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class SeenGeneration(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The generation of the group."""
+    """The generation of the group, as seen by a member or an observer."""
 
     generation: int
     invoked_s: float
@@ -85,7 +85,7 @@ _events = msgspec.json.Decoder(Event)
 
 @dataclass(slots=True)
 class GroupHistory:
-    """All events, by kind. Within a kind they are in no order."""
+    """All events by kind, in no order within a kind."""
 
     acknowledged: list[Acknowledged] = field(default_factory=list)
     delivered: list[Delivered] = field(default_factory=list)
@@ -97,7 +97,7 @@ class GroupHistory:
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> Self:
-        """The events of one run."""
+        """Create the history of the events of one run."""
         found = cls()
         for event in events:
             found.add(event)
@@ -105,7 +105,7 @@ class GroupHistory:
 
     @classmethod
     def read(cls, directory: Path) -> Self:
-        """The events of all recorders in a directory."""
+        """Read the events of all recorders in a directory."""
         return cls.of(event for path in sorted(directory.glob("*.jsonl")) for event in _read(path))
 
     def add(self, event: Event) -> None:
@@ -130,7 +130,7 @@ class GroupHistory:
 
 
 class Recorder:
-    """Appends events to a file. When ``add`` returns, the event outlives its process."""
+    """Appends events to a file. When ``add`` returns, the event survives a kill of its process."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -152,6 +152,8 @@ class Recorder:
 
 
 def _read(path: Path) -> Iterator[Event]:
-    *lines, _ = path.read_bytes().split(b"\n")  # the last one is empty, or its process was killed in it
+    *lines, _ = path.read_bytes().split(
+        b"\n"
+    )  # the last part is empty, or its process was killed while it wrote
     for line in lines:
         yield _events.decode(line)

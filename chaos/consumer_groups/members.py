@@ -1,8 +1,8 @@
 """Members of a group that record what they see: the protocol over HTTP, the poll request, the Python client.
 
-Decides: what a member does after each response. Leaves to others: how long it lives (``__main__``). The first
-two kinds share no code with ``raftlog.client``. A member processes a record by recording it, and commits it
-afterwards.
+Decides: how a member reacts to each response. Leaves to others: how long it lives (``__main__``). The first
+two kinds share no code with ``raftlog.client``. A member processes a record by recording it, and commits its
+offset afterwards.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from raftlog.wire.operation import Operation
 SESSION_MS: Final = 4_000
 REBALANCE_MS: Final = 8_000
 ANSWER_S: Final = 12.0  # longer than a rebalance
-WORK_S_MAX: Final = 0.2  # with what a member has read: else each record that comes costs several requests
+WORK_S_MAX: Final = (
+    0.2  # time that a member works on the records of a poll, so that one poll gets several records
+)
 FENCED: Final = (MemberNotFound, StaleGeneration, RebalanceInProgress)
 
 Body = TypeVar("Body")
@@ -55,7 +57,7 @@ class _HttpMember:
     invoked_s: float = field(default=0.0)
 
     async def ask(self, method: str, path: str, body: msgspec.Struct | None, kind: type[Body]) -> Body:
-        """One request, one attempt. Raises ``RaftlogError``."""
+        """Send one request once. Raises ``RaftlogError``."""
         data = None if body is None else msgspec.json.encode(body)
         sent = {} if data is None else {"Content-Type": media_types.JSON}
         self.invoked_s = time.monotonic()
@@ -63,7 +65,7 @@ class _HttpMember:
         return decoder_of(kind).decode(found or b"null")
 
     def path(self, operation: Operation[msgspec.Struct]) -> str:
-        """The path of this operation of this member."""
+        """Return the path of an operation on this member."""
         return operation.at(group=self.place.group, member=self.name)
 
     def owns(self, assigned: Iterable[wire.TopicPartitions]) -> None:
@@ -80,7 +82,7 @@ class _HttpMember:
         )
 
     def has_committed(self, partition: int, offset: int, generation: int) -> None:
-        """Record what the newest response acknowledged."""
+        """Record the offset that the newest response acknowledged."""
         self.recorder.add(
             Committed(
                 member=self.name,
@@ -93,7 +95,7 @@ class _HttpMember:
         )
 
     async def after(self, error: RaftlogError) -> None:
-        """Pause, and ask another broker. An error that no member should get is recorded."""
+        """Pause, and use another broker. An error that no member should get is recorded."""
         if isinstance(error, MemberNotFound):
             self.generation = -1
         if not (error.retryable or isinstance(error, (*FENCED, NotSent))):
@@ -102,19 +104,19 @@ class _HttpMember:
         await asyncio.sleep(self.client.rng.uniform(0.02, 0.2))
 
     async def work(self) -> None:
-        """Take a while."""
+        """Wait for a random time, as if working."""
         await asyncio.sleep(self.client.rng.uniform(0, WORK_S_MAX))
 
     async def leave(self) -> None:
-        """Leave the group; after an error its session ends by itself."""
+        """Leave the group; after an error, its session ends by itself."""
         await self.ask("DELETE", self.path(members.LEAVE), None, type(None))
 
 
 class ProtocolMember(_HttpMember):
-    """Joins, syncs, fetches, commits and heartbeats, each with a request of its own."""
+    """Joins, syncs, fetches, commits and heartbeats with separate requests."""
 
     async def run(self) -> None:
-        """Be a member until this is cancelled."""
+        """Act as a member until this is cancelled."""
         while True:
             try:
                 await self._join()
@@ -173,10 +175,10 @@ class ProtocolMember(_HttpMember):
 
 
 class PollMember(_HttpMember):
-    """One request does all. A poll without a response is repeated as it was."""
+    """Polls: one request does everything. A poll without a response is repeated unchanged."""
 
     async def run(self) -> None:
-        """Be a member until this is cancelled."""
+        """Act as a member until this is cancelled."""
         ack: list[wire.Place] = []
         while True:
             body = wire.PollGroup(
@@ -217,7 +219,7 @@ class ClientMember:
     recorder: Recorder
 
     async def run(self) -> None:
-        """Be a member until this is cancelled; then leave."""
+        """Act as a member until this is cancelled; then leave."""
         async with (
             PythonClient(list(self.place.urls)) as client,
             client.consumer(

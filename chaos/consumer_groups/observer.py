@@ -1,4 +1,4 @@
-"""Somebody who looks at a group all the time, through any broker, and records what it shows."""
+"""Observes a group continuously, through any broker, and records what it shows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Body = TypeVar("Body")
 
 
 class Observer:
-    """Generations, owners and committed offsets of one group."""
+    """Records generations, owners and committed offsets of one group."""
 
     def __init__(self, urls: Sequence[str], group: str, recorder: Recorder, rng: random.Random) -> None:
         self._urls = list(urls)
@@ -29,7 +29,7 @@ class Observer:
         self._rng = rng
 
     def run(self, stopping: threading.Event) -> None:
-        """Observe the group until ``stopping`` is set. Brokers that do not respond are passed over."""
+        """Observe the group until ``stopping`` is set. Brokers that do not respond are skipped."""
         while not stopping.wait(PAUSE_S):
             url = self._rng.choice(self._urls)
             try:
@@ -39,7 +39,9 @@ class Observer:
                 continue
 
     def committed(self) -> dict[int, int]:
-        """The committed offset of each partition, as the first broker that responds shows it; or nothing."""
+        """Return the committed offset of each partition, from the first broker that responds; empty if none
+        does.
+        """
         for url in self._urls:
             try:
                 return {row.partition: row.committed_offset for row in self._offsets(url)}

@@ -1,10 +1,10 @@
 """Run the demo: ``python -m chaos.demo``. Its exit status is 1 if a single record or count is wrong.
 
-Starts three brokers as processes, creates a topic of 6 partitions and 3 replicas, sends every flight through
+Starts three brokers as processes, creates a topic of 6 partitions and 3 replicas, sends all flights through
 the Python client, and kills a leader half-way. Reads everything back through REST and through the client, and
 compares the order-sensitive checksum of every key. Then a group of three consumers counts the flights of each
-carrier, although one of them is killed. At last Spark adds up the flights of each carrier into another topic,
-although its driver is killed; without Java it is left out, and the demo says so.
+carrier, although one of them is killed. Finally Spark adds up the flights of each carrier into another topic,
+although its driver is killed; without Java, the demo skips this part and says so.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _run(directory: Path, limit: int | None) -> bool:
         by_client = asyncio.run(round_trip.read_by_client(cluster.bootstrap))
         client_s = time.perf_counter() - began
         is_good = round_trip.verdict(sent, by_rest, rest_s, by_client, client_s)
-        cluster.start()  # the first group needs all three: its offsets have three replicas
+        cluster.start()  # the first group needs three brokers: the topic of its offsets has three replicas
         say("\nthe killed broker is back")
         is_good = group.run(cluster.bootstrap, round_trip.TOPIC, rows, directory) and is_good
         say("")

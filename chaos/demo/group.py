@@ -1,8 +1,8 @@
-"""Three consumers of one group count the flights of each carrier; one is killed, and the counts are right.
+"""Counts the flights of each carrier with three consumers of one group; one is killed.
 
-A group delivers at least once, so some flights come twice after a kill. The consumers only write down what
-they handle. ``Counts`` adds that up by partition and offset: the second delivery of a flight replaces the
-first one.
+A group delivers at least once, so some flights are delivered twice after a kill. The consumers only write
+down the flights that they handle. ``Counts`` adds them up by partition and offset: the second delivery of a
+flight replaces the first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Owners = dict[str, tuple[int, ...]]
 
 
 class GroupFailed(Exception):
-    """The consumers did not get as far as they should in time."""
+    """The consumers did not make the expected progress in time."""
 
 
 @dataclass(slots=True)
@@ -49,23 +49,23 @@ class Counts:
 
     @property
     def repeated(self) -> int:
-        """Deliveries of flights that had been delivered before."""
+        """Number of repeated deliveries."""
         return self.deliveries.total() - len(self.carriers)
 
     def add(self, consumer: str, page: Page) -> None:
-        """Add what a consumer has handled."""
+        """Add a page that a consumer has handled."""
         self.began_s.setdefault((consumer, page.partition), page.at_s)
         self.deliveries[consumer] += len(page.flights)
         self.carriers.update({(page.partition, offset): carrier for offset, carrier in page.flights})
 
     def per_carrier(self) -> Counter[str]:
-        """Flights of each carrier."""
+        """Return the number of flights of each carrier."""
         return Counter(self.carriers.values())
 
     def taken_over_s(self, partitions: Iterable[int], killed_s: float) -> float | None:
-        """The time from the kill until another consumer handled a flight of the last of these partitions.
+        """Return the time from the kill until other consumers handled flights of all these partitions.
 
-        None if the others found nothing to do in them.
+        None if the others found no flights in them.
         """
         times = [
             min(began) - killed_s
@@ -87,12 +87,14 @@ class Books:
     def __init__(self, directory: Path) -> None:
         self.paths = {name: directory / f"{name}.jsonl" for name in CONSUMERS}
         self._files = {name: path.open("a+b") for name, path in self.paths.items()}
-        self._unfinished = dict.fromkeys(CONSUMERS, b"")  # a line that is being written, or was at the kill
+        self._unfinished = dict.fromkeys(
+            CONSUMERS, b""
+        )  # an incomplete line, which is being written or was cut by the kill
         for file in self._files.values():
             file.seek(0)
 
     def read(self, counts: Counts) -> None:
-        """Add what is new."""
+        """Add the new lines."""
         for name, file in self._files.items():
             *lines, self._unfinished[name] = (self._unfinished[name] + file.read()).split(b"\n")
             for line in lines:
@@ -111,7 +113,7 @@ def run(
     directory: Path,
     session_s: int = SESSION_S,
 ) -> bool:
-    """Consume the flights in a group, and print the figures; whether all counts are right."""
+    """Consume the flights in a group, and print the figures; return whether all counts are right."""
     began = time.monotonic()
     counts, books = Counts(), Books(directory)
     try:
@@ -142,12 +144,12 @@ def verdict(
     took_s: float,
     session_s: int = SESSION_S,
 ) -> bool:
-    """Print the figures of the group; whether the flights of every carrier are counted exactly."""
+    """Print the figures of the group; return whether all flights of each carrier are counted exactly."""
     if taken_over_s is None:
-        say("taken over: the others found nothing left to do")
+        say("taken over: the other consumers found no flights left")
     else:
-        say(f"taken over after {taken_over_s:.1f} s; the session of the killed one lasts {session_s} s")
-    say(f"came twice, and count once, by partition and offset: {counts.repeated:,} flights")
+        say(f"taken over after {taken_over_s:.1f} s; the session of the killed consumer lasts {session_s} s")
+    say(f"delivered twice, and counted once, by partition and offset: {counts.repeated:,} flights")
     say(f"handled in {took_s:.1f} s: {', '.join(f'{name} {n:,}' for name, n in counts.deliveries.items())}")
     wanted = Counter(str(json.loads(value)["carrier"]) for _, value in rows)
     found = counts.per_carrier()
@@ -162,7 +164,7 @@ def verdict(
 
 
 def _kill_at_work(process: subprocess.Popen[bytes], counts: Counts, books: Books, flights: int) -> float:
-    """Kill the consumer once it has handled a tenth of its share; the time of the kill."""
+    """Kill the consumer once it has handled a tenth of its share; return the time of the kill."""
     tenth = max(1, flights // len(CONSUMERS) // 10)
 
     def is_at_work() -> bool:
@@ -184,11 +186,11 @@ def _has_all(counts: Counts, books: Books, flights: int) -> bool:
 
 
 def _owners(client: Client, consumers: Sequence[str]) -> Owners | None:
-    """Who has which partitions; None until exactly these consumers share them."""
+    """Return the partitions of each consumer; None until exactly these consumers share them."""
     try:
         group = client.groups.describe(GROUP)
     except RaftlogError:
-        return None  # nobody has joined yet
+        return None  # no consumer has joined yet
     owners = {
         member.member_id: tuple(number for each in member.assignment for number in each.partitions)
         for member in group.members
@@ -229,7 +231,7 @@ def _until(look: Callable[[], Found | None], what: str) -> Found:
 def _consumers(
     bootstrap: str, topic: str, books: Books, session_s: int
 ) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    """Three processes, which are gone after the block."""
+    """Start three processes, which are killed after the block."""
     command = [*command_of("chaos.demo.consumer"), bootstrap, GROUP, topic]
     processes = {
         name: subprocess.Popen([*command, name, str(path), str(session_s)], stdin=subprocess.PIPE)

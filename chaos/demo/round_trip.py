@@ -1,6 +1,6 @@
-"""Every flight into the log and out again, with the leader of a partition killed in the middle.
+"""Sends every flight into the log and reads it back; the leader of a partition is killed half-way.
 
-A record that is missing, doubled, changed or out of order shows in the number of records or in the
+A record that is missing, duplicated, changed or out of order shows in the number of records or in the
 order-sensitive checksum of its key.
 """
 
@@ -46,7 +46,7 @@ class Tally:
 
 @dataclass(slots=True)
 class Sent:
-    """The sent records, and their outcomes for the client: ``acknowledged`` counts receipts, one by one."""
+    """The sent records, and their outcomes for the client: ``acknowledged`` counts single receipts."""
 
     tally: Tally = field(default_factory=Tally)
     acknowledged: int = 0
@@ -57,7 +57,7 @@ class Sent:
 
 
 async def send(cluster: Cluster, rows: list[Row]) -> Sent:
-    """Create the topic and send every row; a leader is killed half-way."""
+    """Create the topic and send all rows; a leader is killed half-way."""
     async with AsyncClient(cluster.bootstrap) as client:
         await client.topics.create(TOPIC, partitions=PARTITIONS, replication_factor=3, exist_ok=True)
         say(f"topic {TOPIC!r}: {PARTITIONS} partitions, 3 replicas each")
@@ -65,7 +65,7 @@ async def send(cluster: Cluster, rows: list[Row]) -> Sent:
 
 
 async def produce(client: AsyncClient, rows: list[Row], half_way: Callable[[], Awaitable[object]]) -> Sent:
-    """Send every row, call a function half-way, and wait for all outcomes."""
+    """Send all rows, call a function half-way, and wait for all outcomes."""
     sent = Sent()
     receipts: list[PendingReceipt] = []
     began = time.perf_counter()
@@ -103,7 +103,7 @@ def _kill_a_leader(cluster: Cluster) -> int:
 
 
 def read_by_rest(cluster: Cluster) -> Tally:
-    """All records, through any broker."""
+    """Read all records, through any broker."""
     tally = Tally()
     for partition in range(PARTITIONS):
         cluster.leader(TOPIC, partition)
@@ -122,13 +122,13 @@ def read_by_rest(cluster: Cluster) -> Tally:
 
 
 async def read_by_client(bootstrap: str) -> Tally:
-    """All records, through the Python client."""
+    """Read all records, through the Python client."""
     async with AsyncClient(bootstrap) as client:
         return await read_back(client)
 
 
 async def read_back(client: AsyncClient) -> Tally:
-    """All records of the partitions, each in order."""
+    """Read all records of the partitions, each partition in order."""
     tally = Tally()
     for number in range(PARTITIONS):
         partition = client.partition(TOPIC, number)
@@ -144,7 +144,7 @@ async def read_back(client: AsyncClient) -> Tally:
 
 
 def verdict(sent: Sent, by_rest: Tally, rest_s: float, by_client: Tally, client_s: float) -> bool:
-    """Print the figures; whether every record was acknowledged and read back unchanged."""
+    """Print the figures; return whether all records were acknowledged and read back unchanged."""
     tally = sent.tally
     mebibytes = tally.size_bytes / (1 << 20)
     gap_s = _longest_gap_s(sent.answered_s)

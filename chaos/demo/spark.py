@@ -1,7 +1,7 @@
-"""Spark adds up the flights of each carrier, as a stream from a topic into a topic; its driver is killed.
+"""Adds up the flights of each carrier with Spark, as a stream between topics; its driver is killed.
 
-The query is ``spark_io.examples.carrier_totals``. Its second run goes on where the first one was killed: the
-totals are right, and each of them is in the topic once.
+The query is ``spark_io.examples.carrier_totals``. Its second run continues where the first was killed: the
+totals are right, and the topic has each total once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Total = tuple[int, int, int]  # flights, flights that left, minutes of delay
 
 
 def why_not() -> str | None:
-    """The reason why Spark cannot run on this machine, None if it can."""
+    """Return why Spark cannot run on this machine, None if it can."""
     if shutil.which("java") is None:
         return "there is no Java; install a JRE of version 17 or newer, and run the demo again"
     if find_spec("pyspark") is None:
@@ -40,10 +40,13 @@ def why_not() -> str | None:
 
 
 def run(bootstrap: str, topic: str, rows: Sequence[tuple[str, bytes]], directory: Path) -> bool:
-    """Aggregate the flights, and print the figures; whether all totals are right. True without Spark."""
+    """Aggregate the flights, and print the figures; return whether all totals are right.
+
+    True without Spark.
+    """
     reason = why_not()
     if reason is not None:
-        say(f"Spark is left out: {reason}")
+        say(f"skipping Spark: {reason}")
         return True
     began = time.monotonic()
     with Client(bootstrap) as client:
@@ -64,16 +67,16 @@ def run(bootstrap: str, topic: str, rows: Sequence[tuple[str, bytes]], directory
 
 
 def verdict(found: dict[str, list[_Total]], rows: Sequence[tuple[str, bytes]], took_s: float) -> bool:
-    """Print the figures; whether the last total of each carrier is right, and none is there twice."""
+    """Print the figures; return whether the last total of each carrier is right, and no total is repeated."""
     wanted = _added(rows)
     right = sum(totals[-1] == wanted.get(carrier) for carrier, totals in found.items())
     count = sum(map(len, found.values()))
     once = sum(len({flights for flights, _, _ in totals}) for totals in found.values())
     rising = all(before[0] < after[0] for totals in found.values() for before, after in _pairs(totals))
-    say(f"aggregated in {took_s:.1f} s, both starts of Spark included")
+    say(f"aggregated in {took_s:.1f} s, including both starts of Spark")
     results = [
         compare("carriers with the right total", len(wanted), right),
-        compare("totals that are there once", count, once),
+        compare("totals that occur once", count, once),
     ]
     is_good = all(results) and rising
     say("each flight counts once, although the driver was killed" if is_good else "THE DEMO FAILED")
@@ -81,7 +84,7 @@ def verdict(found: dict[str, list[_Total]], rows: Sequence[tuple[str, bytes]], t
 
 
 def _start(bootstrap: str, topic: str, directory: Path) -> subprocess.Popen[bytes]:
-    """A driver, in a process group of its own: its JVM and workers die with it."""
+    """Start a driver in its own process group, so that its JVM and workers are killed with it."""
     command = [sys.executable, "-P", "-m", "spark_io.examples.carrier_totals", "--servers", bootstrap]
     command += ["--flights", topic, "--totals", TOTALS, "--checkpoint", str(directory / "checkpoint")]
     environment = {
@@ -96,7 +99,7 @@ def _start(bootstrap: str, topic: str, directory: Path) -> subprocess.Popen[byte
 
 
 def _kill_at_work(client: Client, driver: subprocess.Popen[bytes]) -> bool:
-    """Kill the driver once its first totals can be read; whether that was in time."""
+    """Kill the driver once its first totals can be read; return whether that was in time."""
     deadline = time.monotonic() + PATIENCE_S
     while not (seen := _totals(client)) and driver.poll() is None:
         if time.monotonic() > deadline:
@@ -133,7 +136,7 @@ def _kill(driver: subprocess.Popen[bytes]) -> None:
 
 
 def _totals(client: Client) -> dict[str, list[_Total]]:
-    """The totals of each carrier that readers of committed records see, in order."""
+    """Return the totals of each carrier that readers of committed records see, in order."""
     found: dict[str, list[_Total]] = defaultdict(list)
     for number in range(2):
         partition, offset = client.partition(TOTALS, number), 0
@@ -147,7 +150,7 @@ def _totals(client: Client) -> dict[str, list[_Total]]:
 
 
 def _added(rows: Sequence[tuple[str, bytes]]) -> dict[str, _Total]:
-    """The totals of each carrier, computed without Spark."""
+    """Compute the totals of each carrier without Spark."""
     flights, departed, minutes = Counter[str](), Counter[str](), Counter[str]()
     for _, value in rows:
         flight = json.loads(value)

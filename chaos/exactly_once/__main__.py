@@ -1,8 +1,9 @@
-"""One process with several copiers, which leave and come back.
+"""Runs one process with several copiers, which leave and return.
 
     python -m chaos.exactly_once SETTINGS
 
-``SETTINGS`` is JSON, see ``chaos.consumer_groups.crowd.Settings``. SIGTERM ends it: all copiers leave.
+``SETTINGS`` is JSON, see ``chaos.consumer_groups.crowd.Settings``. SIGTERM ends the process: all copiers
+leave.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ async def main(settings: Settings) -> None:
 async def _come_and_go(
     settings: Settings, number: int, client: Client, rng: random.Random, ending: asyncio.Event
 ) -> None:
-    """Half of the copiers have the name, and so the transactional id, of their predecessor."""
+    """Run copiers one after another; half of them keep the name, and transactional id, of the
+    previous one.
+    """
     process = settings.name.partition("-")[0]
     while not ending.is_set():
         name = f"{process}-{number}" if number % 4 < 2 else f"{settings.name}-{number}"
@@ -56,7 +59,7 @@ async def _come_and_go(
         await asyncio.wait((running, ended), timeout=life_s, return_when=asyncio.FIRST_COMPLETED)
         ended.cancel()
         if running.done():
-            running.result()  # raises: no copier ends by itself
+            running.result()  # raises its error: no copier ends by itself
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         with contextlib.suppress(RaftlogError, TimeoutError):

@@ -1,4 +1,4 @@
-"""Members of the group that copies: with plain HTTP requests, and with the Python client."""
+"""Members of the group that copies: one with plain HTTP requests, one with the Python client."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from raftlog.wire.decoding import decoder_of
 SESSION_MS: Final = 4_000
 TIMEOUT_MS: Final = 5_000  # of a transaction
 ANSWER_S: Final = 15.0
-PAUSE_S: Final = (0.02, 0.2)  # after an error
+PAUSE_S: Final = (0.02, 0.2)  # pause after an error
 
 Headers = dict[str, str]
 
 
 def headers_of(transaction: str, records: int) -> Headers:
-    """The headers of each output of one transaction."""
+    """Return the headers of each output of one transaction."""
     return {TRANSACTION_HEADER: transaction, OF_HEADER: str(records)}
 
 
 @dataclass(slots=True)
 class HttpCopier:
-    """One poll and one ``:execute`` after the other.
+    """Alternates between polls and ``:execute`` requests.
 
-    It keeps nothing. After an error it ends what it may have left open, and polls again.
+    It keeps no state. After an error it aborts its transaction, which may be open, and polls again.
     """
 
     group: str
@@ -82,7 +82,7 @@ class HttpCopier:
         await self.client.call("DELETE", path, None, {}, answer_s=ANSWER_S)
 
     async def _poll(self) -> wire.PolledGroup:
-        """Records after the committed offsets."""
+        """Return records after the committed offsets."""
         body = wire.PollGroup(
             topics=[SOURCE],
             generation=self.generation,
@@ -126,7 +126,7 @@ class HttpCopier:
         )
 
     async def _ask(self, path: str, body: object) -> bytes:
-        """One request, one attempt. Raises ``RaftlogError``."""
+        """Send one request once. Raises ``RaftlogError``."""
         sent = {"Content-Type": media_types.JSON}
         _, found, _ = await self.client.call("POST", path, msgspec.json.encode(body), sent, answer_s=ANSWER_S)
         return found
@@ -139,7 +139,7 @@ def _output(number: int, message: Message, sent: Headers) -> dict[str, object]:
 
 @dataclass(slots=True)
 class ClientCopier:
-    """The loop that the documentation shows."""
+    """Runs the loop that the documentation shows."""
 
     group: str
     name: str

@@ -1,4 +1,4 @@
-"""The copied data: the topics, and the record that stands for one input."""
+"""Defines the copied data: the topics, and the output record of an input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SOURCE: Final = "raw"
 OUTPUTS: Final = ("clean-a", "clean-b", "clean-c")
 GROUP: Final = "copiers"
 RECORDS_PER_TRANSACTION: Final = 10
-TRANSACTION_HEADER: Final = "transaction"  # its number, chosen by the copier for each attempt
+TRANSACTION_HEADER: Final = "transaction"  # its number, which the copier chooses for each attempt
 OF_HEADER: Final = "of"  # the number of records of this transaction
 
 
@@ -41,10 +41,10 @@ class Copy:
 
 
 def new_transaction() -> str:
-    """A number for one attempt, never used before."""
+    """Return a number for one attempt that was never used before."""
     return os.urandom(8).hex()
 
 
 def output_of(number: int) -> str:
-    """The topic of the record with this number in its transaction."""
+    """Return the topic of the record with this number in its transaction."""
     return OUTPUTS[number % len(OUTPUTS)]

@@ -1,4 +1,4 @@
-"""Whether every input has exactly one visible output, and every visible transaction all of its records."""
+"""Checks that each input has exactly one visible output, and each visible transaction all its records."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from chaos.exactly_once.copies import Copy, Input
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Counts; ``examples`` has a few inputs and transactions for each count that should be zero."""
+    """Counts of a run; ``examples`` has some inputs and transactions for each count that should be zero."""
 
     transactions: int
     records: int
     lost: int  # inputs without an output
-    doubled: int  # inputs with more than one
+    doubled: int  # inputs with more than one output
     foreign: int  # outputs of inputs that do not exist
     torn: int  # transactions of which only a part is visible
     examples: tuple[str, ...]
 
     @property
     def is_exactly_once(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether all counts that should be zero are zero."""
         return not (self.lost or self.doubled or self.foreign or self.torn)
 
 
 def judged(copies: Iterable[Copy], inputs: Set[Input]) -> Verdict:
-    """``inputs`` are the records of the source that were acknowledged to their producer."""
+    """Compare outputs with ``inputs``, the records of the source that were acknowledged to their producer."""
     outputs: Counter[Input] = Counter()
     visible: Counter[str] = Counter()
     complete: dict[str, int] = {}

@@ -1,7 +1,7 @@
 """Reads the outputs as committed records, with an HTTP request and the record code of kafka-python.
 
-Neither the client nor the record code of raftlog is used, so an error there cannot hide one in the brokers.
-Needs kafka-python, which the extra ``dev`` has.
+Neither the client nor the record code of raftlog is used, so an error there cannot hide an error in the
+brokers. Needs kafka-python, which the extra ``dev`` has.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from chaos.http_get import http_get
 from raftlog.wire import headers, media_types, records
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # it reads its own version in an old way
+    warnings.simplefilter(
+        "ignore", DeprecationWarning
+    )  # the package reads its own version in a deprecated way
     from kafka.record import MemoryRecords
 
 
@@ -46,7 +48,7 @@ def _read_partition(url: str, topic: str, partition: int) -> Iterator[Copy]:
 
 
 def _records(data: bytes) -> Iterator[MemoryRecords]:
-    """The records of stored batches, without control records."""
+    """Yield the records of stored batches, without control records."""
     batches = MemoryRecords(data)
     while batches.has_next():
         batch = batches.next_batch()

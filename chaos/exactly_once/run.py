@@ -1,4 +1,4 @@
-"""A run: three brokers, copying processes, kills of both, and the verdict.
+"""Runs the copying: three brokers, copying processes, kills of both, and the verdict.
 
 python -m chaos.exactly_once.run INPUTS [SEED]
 """
@@ -37,7 +37,7 @@ from raftlog.wire.groups import GroupOffsetList
 SOURCE_PARTITIONS: Final = 12
 OUTPUT_PARTITIONS: Final = 2
 COPIERS: Final = (4, 4, 4)  # of each process
-LIFE_S: Final = 30.0  # of a copier, on average
+LIFE_S: Final = 30.0  # average of a copier
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
@@ -54,13 +54,13 @@ class Run:
     inputs: int
     seconds: float
     kills: dict[str, int]
-    left_open: int  # transactions, in the end
-    held_back: int  # partitions whose last stable offset is below the high watermark, in the end
+    left_open: int  # open transactions at the end
+    held_back: int  # partitions whose last stable offset is below the high watermark at the end
 
 
 @dataclass(slots=True)
 class _Killer:
-    """Ends brokers and copying processes, one after another, and starts them again."""
+    """Kills brokers and copying processes, one after another, and restarts them."""
 
     cluster: Cluster
     crowd: Crowd
@@ -73,7 +73,7 @@ class _Killer:
     def run(self) -> None:
         """Kill and restart brokers and processes until ``stopping`` is set. ``failure`` keeps an error."""
         try:
-            kinds = [self._kill_process, self._kill_broker]  # each at least once
+            kinds = [self._kill_process, self._kill_broker]  # each kind at least once
             while not self.stopping.wait(self.rng.uniform(*self.pause_s)):
                 kill = kinds.pop() if kinds else self.rng.choice((self._kill_process, self._kill_broker))
                 kill()
@@ -108,9 +108,10 @@ def copy_under_faults(
     pause_s: tuple[float, float] = (2.0, 10.0),
     over_s: float = 0.0,
 ) -> Run:
-    """Copy so many records, with a kill after each pause. The records come over this time, or all at first.
+    """Copy this number of records, with a kill after each pause. Records come over ``over_s``, or all at
+    first.
 
-    Raises ``CopyingFailed``, ``ClusterFailed``.
+    Raises ``CopyingFailed`` and ``ClusterFailed``.
     """
     rng = random.Random(seed)
     began = time.monotonic()
@@ -157,7 +158,7 @@ def copy_under_faults(
 
 
 def _fill(cluster: Cluster, inputs: int, over_s: float) -> frozenset[Input]:
-    """The records that were acknowledged, which are all."""
+    """Produce the inputs; return the acknowledged records, which are all."""
     began = time.monotonic()
     sent = []
     with (
@@ -173,7 +174,7 @@ def _fill(cluster: Cluster, inputs: int, over_s: float) -> frozenset[Input]:
 
 
 def _wait_until_copied(cluster: Cluster, inputs: Set[Input], killer: _Killer) -> None:
-    """The committed offsets say what is copied."""
+    """Wait until the committed offsets cover all inputs."""
     ends: dict[int, int] = {}
     for each in inputs:
         ends[each.partition] = max(ends.get(each.partition, 0), each.offset + 1)
@@ -187,7 +188,7 @@ def _wait_until_copied(cluster: Cluster, inputs: Set[Input], killer: _Killer) ->
     try:
         eventually(
             lambda: killer.failure or (copied() >= sum(ends.values()) and killer.has_killed_both),
-            what="all inputs are copied, and a broker and a process were killed meanwhile",
+            what="all inputs are copied, and a broker and a process were killed",
             progress=lambda: (copied(), killer.kills.total()),
         )
     except AssertionError as error:
@@ -195,7 +196,7 @@ def _wait_until_copied(cluster: Cluster, inputs: Set[Input], killer: _Killer) ->
 
 
 def _committed(cluster: Cluster) -> dict[int, int]:
-    """The committed offset of each partition; none while no broker can answer."""
+    """Return the committed offset of each partition; empty while no broker responds."""
     path = groups.OFFSETS.at(group=GROUP) + "?lag=false"
     for url in cluster.urls:
         try:
@@ -207,7 +208,7 @@ def _committed(cluster: Cluster) -> dict[int, int]:
 
 
 def _held_back(cluster: Cluster) -> list[Look]:
-    """Looks at the output partitions whose readers do not reach the end."""
+    """Return looks at the output partitions whose readers do not reach the end."""
     return [look for topic in OUTPUTS for look in held_back(cluster.urls[0], topic, OUTPUT_PARTITIONS)]
 
 
@@ -216,7 +217,7 @@ def _get(url: str, kind: type[Body]) -> Body:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit status: 1 when something was lost, doubled or torn, or hangs."""
+    """Run, and return the exit status: 1 if records were lost or duplicated, transactions torn or open."""
     seed = int(arguments[1]) if len(arguments) > 1 else secrets.randbits(32)
     print(f"seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="raftlog-exactly-once-") as name:

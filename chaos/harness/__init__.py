@@ -1,8 +1,8 @@
-"""``raftlog chaos run``: faults on a cluster of real processes under load, a verdict, and a report.
+"""Injects faults into a cluster of real processes under load, and reports a verdict (``raftlog chaos run``).
 
 Data flows one way: a seed or a file gives a ``Scenario``; ``run`` starts brokers, proxies and the workload,
-begins and ends the faults of the scenario, heals all of them and reads everything again; the checkers
-(``chaos.checkers``) judge the history; a ``RunRecord`` has all that happened, and ``report`` draws it.
+begins and ends the faults of the scenario, ends all faults and reads everything again; the checkers
+(``chaos.checkers``) check the history; a ``RunRecord`` has all results, and ``report`` draws it.
 
 Decides: which faults a machine can inject, when they begin and end, and that each of them had an effect.
 Leaves to others: what clients do (``chaos.workload``), what counts as an anomaly (``chaos.checkers``), and

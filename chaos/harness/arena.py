@@ -1,4 +1,4 @@
-"""The cluster under test and every means of affecting it, as faults see them."""
+"""Gives faults the cluster under test and all means to affect it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from chaos.harness.shim.shim import Shim
 from raftlog.testing.waits import LIMIT_S, states
 from raftlog.wire import bodies, partitions, topics
 
-POLL_S: Final = 0.5  # a look is a dozen of requests
+POLL_S: Final = 0.5  # each look takes a dozen requests
 SERVING: Final = 'raftlog_hosted_replicas{state="serving"}'
 _BAD_STATES: Final = (
     "raftlog_failed_replicas",
@@ -36,7 +36,7 @@ Item = TypeVar("Item")
 
 
 class NoTarget(Exception):
-    """There is nothing at the moment that a fault can happen to; the message says why."""
+    """A fault has no possible target at the moment; the message says why."""
 
 
 @dataclass(slots=True)
@@ -56,16 +56,16 @@ class Arena:
 
     @property
     def processes(self) -> Cluster:
-        """The cluster, if its processes are ours."""
+        """The cluster, if this process started its brokers."""
         assert isinstance(self.cluster, Cluster), "a fault that needs processes was begun without them"
         return self.cluster
 
     @contextmanager
     def hold(self, *brokers: int) -> Iterator[None]:
-        """The processes of these brokers belong to one fault until the block ends. Raises ``NoTarget``."""
+        """Reserve the processes of these brokers for one fault until the block ends. Raises ``NoTarget``."""
         with self._lock:
             if taken := self._held.intersection(brokers):
-                raise NoTarget(f"another fault has broker {min(taken)}")
+                raise NoTarget(f"another fault uses broker {min(taken)}")
             self._held.update(brokers)
         try:
             yield
@@ -84,7 +84,7 @@ class Arena:
         with self._lock:
             rows = [row for row in whole if row.partition not in self._moving]
             if not rows:
-                raise NoTarget("there is no partition with all replicas that no other fault moves")
+                raise NoTarget("no partition has all replicas and is not moved by another fault")
             row = draw.rng.choice(rows)
             self._moving.add(row.partition)
         try:
@@ -95,23 +95,26 @@ class Arena:
 
     @property
     def free(self) -> list[int]:
-        """Brokers that run and that no fault holds."""
+        """Ids of the running brokers that no fault holds."""
         running = self.cluster.running
         with self._lock:
             return [broker for broker in running if broker not in self._held]
 
     @property
     def abandoned(self) -> list[int]:
-        """Brokers whose processes have ended although no fault holds them. Empty for a remote cluster."""
+        """Ids of brokers whose processes have ended although no fault holds them.
+
+        Empty for a remote cluster.
+        """
         if not isinstance(self.cluster, Cluster):
             return []
-        with self._lock:  # no fault takes or leaves a broker meanwhile
+        with self._lock:  # no fault takes or releases a broker at the same time
             return [broker for broker in self.cluster.ended_processes if broker not in self._held]
 
     def bring_back(self, broker: int) -> None:
         """Start a broker again if the fault that has just ended has ended its process.
 
-        A broker that was starting meanwhile has met the fault and may be about to end, until it responds.
+        A broker that was starting during the fault may be about to end, until it responds.
         """
         deadline = time.monotonic() + LIMIT_S
         while broker in self.processes.running and time.monotonic() < deadline:
@@ -122,12 +125,12 @@ class Arena:
             self.processes.launch(broker)
 
     def partitions(self) -> dict[int, bodies.PartitionDescription]:
-        """The state of all partitions, as the first broker that responds knows it; empty if none does."""
+        """Return the state of all partitions, from the first broker that responds; empty if none does."""
         rows = self._listed(partitions.LIST.at(topic=self.topic), bodies.PartitionDescription)
         return {row.partition: row for row in rows}
 
     def _listed(self, path: str, kind: type[Item]) -> list[Item]:
-        """The first thousand items, from the first broker that responds; empty if none does."""
+        """Return the first thousand items, from the first broker that responds; empty if none does."""
         for broker in self.free:
             try:
                 found = self.cluster.get(f"{path}?limit=1000", broker=broker, answer_s=ANSWER_S)
@@ -139,7 +142,7 @@ class Arena:
     def unhealthy(self) -> str | None:
         """Return the first defect of the cluster, as a text; None if the cluster is healthy.
 
-        A disk may be lost only while no replica lacks records. Those of internal topics count, too: the
+        A disk may be lost only while no replica lacks records. Replicas of internal topics count, too: the
         replicas of a broker that has lost its disk open one after another.
         """
         rows = list(self.partitions().values())
@@ -168,7 +171,7 @@ class Arena:
             for name, number in zip(_BAD_STATES, states, strict=True):
                 if number:
                     return f"{name} of broker {broker} is {number:g}"
-            # A leader takes a replica that lost everything for in sync until it hears from it.
+            # A leader considers a replica that lost everything in sync until it hears from the replica.
             expected = sum(broker in row.replicas for row in rows)
             if serving < expected:
                 return f"broker {broker} serves {serving:g} of {expected} replicas"
@@ -196,13 +199,13 @@ class Draw:
         self.rng = random.Random(self.seed)
 
     def broker(self, among: Callable[[], Sequence[int]] | None = None) -> int:
-        """The broker named by the target, or one that no fault holds: half of the time one that leads.
+        """Return the broker named by the target, or a random free broker: half of the time a leader.
 
         Raises ``NoTarget``.
         """
         free = self.arena.free if among is None else among()
         if not free:
-            raise NoTarget("no broker is running that another fault does not have")
+            raise NoTarget("all running brokers are used by other faults")
         match (self.target or "").split():
             case ["broker", number]:
                 return int(number)
@@ -213,10 +216,10 @@ class Draw:
         return self.rng.choice(list(free))
 
     def leaders(self, free: Sequence[int]) -> list[int]:
-        """The brokers among ``free`` that lead a partition."""
+        """Return the brokers among ``free`` that lead a partition."""
         found = {row.leader for row in self.arena.partitions().values()}
         return sorted(broker for broker in found if broker is not None and broker in free)
 
     def some_brokers(self, count: int) -> list[int]:
-        """So many of all brokers, running or not."""
+        """Return this number of brokers, running or not."""
         return sorted(self.rng.sample(self.arena.cluster.brokers, count))

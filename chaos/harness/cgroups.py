@@ -1,6 +1,6 @@
-"""A limit of one process's CPU, by control groups of Linux (version 1).
+"""Limits the CPU of one process, by control groups of Linux (version 1).
 
-Decides: which group the process is in while it is limited, and how often it had to wait.
+Decides: the group of the process while it is limited, and the count of its waits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Hits = Callable[[], int]
 
 
 def missing() -> str | None:
-    """The reason why no process can be limited here, and the remedy; None if one can."""
+    """Return why no process can be limited on this machine, and the remedy; None if one can."""
     if sys.platform != "linux":
         return "control groups need Linux: run chaos in Docker (--privileged)"
     if os.geteuid() != 0:
@@ -32,7 +32,7 @@ def missing() -> str | None:
             (group / QUOTA).read_text()
     except OSError as error:
         return (
-            f"control groups of version 1 do not work here ({error}): boot with "
+            f"control groups of version 1 do not work on this machine ({error}): boot with "
             "systemd.unified_cgroup_hierarchy=0; a container needs --privileged"
         )
     return None
@@ -40,7 +40,7 @@ def missing() -> str | None:
 
 @contextmanager
 def limited_cpu(pid: int, percent: int) -> Iterator[Hits]:
-    """The process has so many hundredths of one CPU until the block ends. Gives how often it had to wait."""
+    """Limit the process to this percentage of one CPU during the block; yields a count of its waits."""
     with _group(str(pid)) as group:
         (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
         (group / QUOTA).write_text(str(PERIOD_US * percent // 100))
@@ -49,13 +49,13 @@ def limited_cpu(pid: int, percent: int) -> Iterator[Hits]:
 
 
 def _rows(path: Path) -> dict[str, int]:
-    """The lines of a file, each with a name and a number."""
+    """Return the lines of a file, each with a name and a number."""
     return {name: int(number) for name, number in map(str.split, path.read_text().splitlines())}
 
 
 @contextmanager
 def _group(name: str) -> Iterator[Path]:
-    """A group of this process's own, which has no members in the end."""
+    """Create a group for this process, and remove it after the block, when it has no members."""
     group = HIERARCHY / f"raftlog-chaos-{os.getpid()}-{name}"
     group.mkdir()
     try:
@@ -66,7 +66,9 @@ def _group(name: str) -> Iterator[Path]:
 
 @contextmanager
 def _member(group: Path, pid: int) -> Iterator[None]:
-    """The process is in this group, and in the group above it afterwards, if it still runs."""
+    """Put the process into this group during the block, and into the parent group afterwards, if it still
+    runs.
+    """
     (group / PROCESSES).write_text(str(pid))
     try:
         yield

@@ -1,7 +1,7 @@
-"""The final read: every partition, from the log of every broker that has a replica of it.
+"""Reads every partition from the log of every broker that has a replica of it, at the end of a run.
 
 A broker serves reads of the partitions that it leads, so leadership is transferred to each replica in turn.
-The values must be the same everywhere; what differs is an anomaly.
+All replicas must have equal values; differences are anomalies.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from raftlog import Client
 from raftlog.errors import RaftlogError
 from raftlog.testing.waits import LIMIT_S, states
 
-PROCESS_MIN: Final = 1_000_000  # the readers' numbers; those of the load are smaller
+PROCESS_MIN: Final = 1_000_000  # the readers' process numbers; those of the load are smaller
 
 Records = tuple[tuple[int, str], ...]
 
 
 def read_every_broker(arena: Arena, history: History) -> list[Anomaly]:
-    """Append the reads to the history; replicas that differ are returned. Raises ``ClusterFailed``."""
+    """Append the reads to the history; return replicas that differ. Raises ``ClusterFailed``."""
     found = []
     topic = arena.topic
     with Client(arena.cluster.bootstrap) as admin:
@@ -61,7 +61,7 @@ def _lead(admin: Client, topic: str, partition: int, broker: int) -> None:
 
 
 async def _read(url: str, topic: str, partition: int, process: int) -> list[Poll]:
-    """From the start to the end."""
+    """Read from the start to the end."""
     polls: list[Poll] = []
     offset, end, deadline = 0, -1, time.monotonic() + LIMIT_S
     async with HttpClient([url], topic, random.Random(0)) as client:

@@ -1,7 +1,7 @@
-"""A consumer group beside the producers: members that come and go while the cluster is broken.
+"""Runs a consumer group beside the producers: members that come and leave during the faults.
 
-Decides: how many members there are, and what they must have read in the end. Leaves to others: what a member
-does, and what a group must satisfy (``chaos.consumer_groups``).
+Decides: how many members there are, and what they must have read at the end. Leaves to others: what a member
+does, and the rules for a group (``chaos.consumer_groups``).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from raftlog.testing.waits import eventually
 
 GROUP: Final = "chaos"
 MEMBERS: Final = (3, 3)  # of each process
-LIFE_S: Final = 40.0  # of a member, on average
+LIFE_S: Final = 40.0  # average of a member
 
 
 class GroupLoad:
     """Members and an observer, as processes and a thread, until the block ends."""
 
     def __init__(self, directory: Path, urls: Sequence[str], topic: str, seed: int, ends_s: float) -> None:
-        """``ends_s``: from this time of ``time.monotonic`` on, members stay."""
+        """From ``ends_s`` of ``time.monotonic`` on, members do not leave."""
         directory.mkdir()
         self._directory = directory
         self._rng = random.Random(seed)
@@ -60,7 +60,7 @@ class GroupLoad:
         self._stack = ExitStack()
 
     def check(self) -> None:
-        """Raises ``ClusterFailed`` if a process of members has ended: the load is not what it should be."""
+        """Raise ``ClusterFailed`` if a process of members has ended, because the load is then incomplete."""
         try:
             self._crowd.check()
         except CrowdFailed as error:
@@ -76,7 +76,10 @@ class GroupLoad:
         return False
 
     def drain(self, history: History) -> list[Anomaly]:
-        """Wait until everything acknowledged is committed; all violations. Raises ``ClusterFailed``."""
+        """Wait until all acknowledged records are committed; return all violations.
+
+        Raises ``ClusterFailed``.
+        """
         try:
             eventually(
                 lambda: self._is_drained(history),
@@ -100,7 +103,9 @@ class GroupLoad:
         return not self._uncommitted(history)
 
     def _uncommitted(self, history: History) -> dict[int, tuple[int, int]]:
-        """By partition: the committed offset, and the one that all acknowledged values are below."""
+        """Return by partition the committed offset, and the wanted offset, which is above all acknowledged
+        ones.
+        """
         ends: dict[int, int] = {}
         for send in history.sends:
             if send.outcome is Outcome.ACKNOWLEDGED and send.offset is not None:

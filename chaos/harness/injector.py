@@ -1,9 +1,9 @@
 """Begins and ends the faults of a scenario while the cluster is under load.
 
 Decides: when a fault may begin. A damage waits until all other faults have ended and the cluster is healthy.
-What follows is delayed by as much, and left out once the time of the scenario is over. Each fault has a
-thread, so that one that takes long delays no other, except for faults that are to be alone. In a scenario
-with ``one_by_one`` every fault waits as a damage does, and none is left out.
+Later faults are delayed by the same time, and left out once the time of the scenario has passed. Each fault
+has a thread, so that a long fault delays no other, except faults that must be alone. In a scenario with
+``one_by_one`` each fault waits like a damage, and none is left out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Injector:
 
     def __init__(self, arena: Arena, scenario: Scenario, start_s: float) -> None:
         self.injected: list[Injected] = []
-        self.left_out: list[str] = []  # faults without a target, and why
+        self.left_out: list[str] = []  # faults without a target, and the reason
         self.problems: list[str] = []
         self._arena = arena
         self._scenario = scenario
@@ -39,7 +39,7 @@ class Injector:
         return sorted(name for thread, name in [*self._active.items()] if thread.is_alive())
 
     def run(self) -> None:
-        """All faults. Returns when the last has ended and the time of the scenario is over."""
+        """Carry out all faults. Returns when the last has ended and the time of the scenario has passed."""
         begin_s = time.monotonic()
         end_s = begin_s + self._scenario.seconds
         for planned in self._scenario.faults:
@@ -64,7 +64,7 @@ class Injector:
         self._join()
 
     def give_up(self) -> None:
-        """From now on no fault begins, and those in effect end early; ``run`` returns soon."""
+        """Begin no more faults, and end those in effect early; ``run`` returns soon."""
         self._ending.set()
 
     def stop(self) -> None:
@@ -80,7 +80,7 @@ class Injector:
     def _wait_healthy(self, planned: PlannedFault) -> bool:
         self._join()
         try:
-            self._arena.wait_healthy(LIMIT_S)  # else the damage is left out
+            self._arena.wait_healthy(LIMIT_S)  # otherwise the damage is left out
         except ClusterFailed as error:
             self.left_out.append(f"{planned.fault}: {error}")
             return False
@@ -95,7 +95,7 @@ class Injector:
         except NoTarget as error:
             self.left_out.append(f"{fault.name}: {error}")
             return
-        except Exception as error:  # the harness goes on: other faults must be ended
+        except Exception as error:  # the harness continues: other faults must be ended
             self.problems.append(f"{fault.name} at {begun_s:.1f} s: {type(error).__name__}: {error}")
             return
         self.injected.append(
@@ -110,7 +110,7 @@ class Injector:
         )
 
     def _carry_out(self, steps: Steps, seconds: float) -> tuple[str, int]:
-        """Returns the target and the effects."""
+        """Carry out a fault; returns its target and its effects."""
         target = next(steps)
         self._ending.wait(seconds)
         try:

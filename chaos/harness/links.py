@@ -1,11 +1,11 @@
-"""Every link of the cluster through a proxy of its own: a toxiproxy server, and what it does to connections.
+"""Runs every link of the cluster through its own proxy of a toxiproxy server, which changes connections.
 
 A link has a direction: broker 1 dials broker 2 through another proxy than broker 2 dials broker 1, and each
-broker has one proxy for its clients. Frames from 1 to 2 travel on the connection that 1 dialled, so to cut
-one direction is to cut one proxy.
+broker has one proxy for its clients. Frames from 1 to 2 travel on the connection that 1 dialled, so cutting
+one proxy cuts one direction.
 
-Needs the server of toxiproxy 2.x (``toxiproxy-server``); ``missing`` tells how to install it. A server of our
-own that hangs is started again (``ProxyServer``), with the cuts and toxics that faults want.
+Needs the server of toxiproxy 2.x (``toxiproxy-server``); ``missing`` says how to install it. If a server that
+this process started hangs, it is restarted (``ProxyServer``) with the cuts and toxics of the active faults.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SERVER: Final = "toxiproxy-server"
 PACKAGE: Final = "github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0"
 IMAGE: Final = "ghcr.io/shopify/toxiproxy:2.5.0"
-REQUEST_S: Final = 30.0  # the server itself gives up after 25
+REQUEST_S: Final = 30.0  # the server itself gives up after 25 s
 _BYTES: Final = re.compile(r"bytes_(?:sent|received):(\d+)")
 
 
@@ -45,7 +45,7 @@ class LinksFailed(Exception):
 
 @dataclass(frozen=True, order=True, slots=True)
 class Link:
-    """From a broker, or from clients (0), to a broker."""
+    """The way from a broker, or from clients (0), to a broker."""
 
     source: int
     target: int
@@ -55,23 +55,23 @@ class Link:
 
 
 def find_server() -> Path | None:
-    """The program: that of the environment variable TOXIPROXY_SERVER, of PATH, or of ``go install``."""
+    """Find the program: in the environment variable TOXIPROXY_SERVER, in PATH, or of ``go install``."""
     named = os.environ.get("TOXIPROXY_SERVER")
     candidates = (named and shutil.which(named), shutil.which(SERVER), Path(".cache", SERVER))
     return next((Path(found).absolute() for found in candidates if found and Path(found).exists()), None)
 
 
 def missing() -> str | None:
-    """The reason why there are no proxies here, and the remedy; None if there are."""
+    """Return why there are no proxies on this machine, and the remedy; None if there are."""
     if find_spec("toxiproxy") is None:
         return f"a library is missing: {install_command('chaos')}"
     if shutil.which("ss") is None:
-        return "ss is missing, which counts the effects: install the package iproute2"
+        return "the program ss is missing, which counts the effects: install the package iproute2"
     if find_server() is not None:
         return None
     return (
-        f"{SERVER} 2.x is missing. Where Go is: `go install {PACKAGE}` makes the program `server`, and the "
-        f"environment variable TOXIPROXY_SERVER names it. In Docker: the image {IMAGE} has it"
+        f"{SERVER} 2.x is missing. With Go: `go install {PACKAGE}` creates the program `server`; set the "
+        f"environment variable TOXIPROXY_SERVER to its path. In Docker: the image {IMAGE} has it"
     )
 
 
@@ -85,18 +85,18 @@ class _Toxic:
 class Links:
     """The proxies of a running server, which are named ``1-to-2`` and, for clients, ``0-to-2``.
 
-    All methods raise ``LinksFailed``. ``host`` is where others reach the proxies. Requests to the server only
-    carry out what ``_cuts`` and ``_toxics`` say.
+    All methods raise ``LinksFailed``. Processes reach the proxies at ``host``. Requests to the server only
+    apply ``_cuts`` and ``_toxics``.
     """
 
     def __init__(self, server: Toxiproxy, host: str, own: ProxyServer | None = None) -> None:
-        """``own``: the process of the server, if it is ours."""
+        """``own``: the process of the server, if this process started it."""
         self.host = host
-        self.restarts = 0  # of a server that hung; each ends all connections
+        self.restarts = 0  # restarts of a server that hung; each ends all connections
         self.own = own
         listens = {_link(name): proxy.listen for name, proxy in server.proxies().items()}
         self._ports = {link: int(listen.rpartition(":")[2]) for link, listen in listens.items()}
-        self._cuts = dict.fromkeys(self._ports, 0)  # how many faults cut a link
+        self._cuts = dict.fromkeys(self._ports, 0)  # number of faults that cut a link
         self._toxics: dict[tuple[Link, str], _Toxic] = {}
         self._lock = threading.RLock()
 
@@ -106,15 +106,15 @@ class Links:
         return sorted(self._ports)
 
     def port(self, link: Link) -> int:
-        """The port that the source of a link connects to."""
+        """Return the port that the source of a link connects to."""
         return self._ports[link]
 
     def url(self, broker: int) -> str:
-        """The URL that clients of a broker connect to."""
+        """Return the URL that clients of a broker connect to."""
         return f"http://{self.host}:{self.port(Link(0, broker))}"
 
     def between(self, one: Collection[int], other: Collection[int]) -> list[Link]:
-        """Both directions of every pair of two sets of brokers."""
+        """Return both directions of each pair of two sets of brokers."""
         return [
             link
             for link in self.all
@@ -122,7 +122,7 @@ class Links:
         ]
 
     def cut(self, links: Sequence[Link]) -> int:
-        """End their connections and refuse new ones; returns how many connections were ended."""
+        """End the connections of links and refuse new ones; returns how many connections ended."""
         with self._lock:
             for link in links:
                 self._cuts[link] += 1
@@ -141,7 +141,7 @@ class Links:
                     self._enable(link, True)
 
     def add_toxic(self, link: Link, name: str, kind: str, stream: str, **attributes: int) -> None:
-        """A toxic of toxiproxy with a name of its own, on the bytes ``upstream`` or ``downstream``."""
+        """Add a named toxic of toxiproxy to the bytes ``upstream`` or ``downstream``."""
         toxic = self._toxics[link, name] = _Toxic(kind, stream, attributes)
         try:
             self._ask(lambda: _add(link, name, toxic))
@@ -155,7 +155,7 @@ class Links:
         self._ask(lambda: _remove(link, name))
 
     def connections(self, links: Iterable[Link]) -> dict[str, int]:
-        """Open connections of the sources of these links, and the bytes that each has passed so far."""
+        """Return open connections of these links' sources, and the bytes that each has passed."""
         ports = " or ".join(f"sport = :{self._ports[link]}" for link in links)
         command = ["ss", "-tinHO", "state", "established", f"( {ports} )"]
         shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout
@@ -168,10 +168,10 @@ class Links:
         self._ask(lambda: _enable(link, enabled))
 
     def _ask(self, request: Callable[[], None]) -> None:
-        """Send a request; start a server that hangs again.
+        """Send a request; restart a server that hangs.
 
-        Where a toxic is removed from a connection that has ended, the server may wait for it for ever, and
-        then answers no request about this proxy, or 503 without JSON (its issues 427 and 558).
+        When a toxic is removed from a connection that has ended, the server may wait for it forever, and then
+        answers no request about this proxy, or 503 without JSON (its issues 427 and 558).
         """
         from toxiproxy.exceptions import InvalidToxic
 
@@ -180,14 +180,14 @@ class Links:
             request()
         except InvalidToxic as error:
             raise LinksFailed(f"toxiproxy refuses a toxic: {error}") from error
-        except (OSError, ValueError) as error:  # those of requests and of json
+        except (OSError, ValueError) as error:  # errors of requests and of json
             with self._lock:
                 if self.restarts == restarts:
                     self._start_again(error)
 
     def _start_again(self, reason: Exception) -> None:
         if self.own is None:
-            raise LinksFailed(f"the proxy server hangs: {reason}; start it again") from reason
+            raise LinksFailed(f"the proxy server hangs: {reason}; restart it") from reason
         try:
             self.own.start_again()
         except ServerFailed as failure:
@@ -213,7 +213,7 @@ def _add(link: Link, name: str, toxic: _Toxic) -> None:
 
     url = f"/proxies/{_name(link)}/toxics"
     wanted = {"name": name, "type": toxic.kind, "stream": toxic.stream, "attributes": dict(toxic.attributes)}
-    with suppress(ProxyExists):  # it was added when the server was started again
+    with suppress(ProxyExists):  # it was added when the server restarted
         _check(APIConsumer.post(url, json=wanted, timeout=REQUEST_S).json(), url)
 
 
@@ -222,19 +222,19 @@ def _remove(link: Link, name: str) -> None:
     from toxiproxy.exceptions import NotFound
 
     url = f"/proxies/{_name(link)}/toxics/{name}"
-    with suppress(NotFound):  # the server was started again without it
+    with suppress(NotFound):  # the server restarted without it
         if not APIConsumer.delete(url, timeout=REQUEST_S):
             raise ValueError(f"{url} was not removed")
 
 
 def _check(answer: object, url: str) -> None:
-    """Each change is answered with the new state."""
+    """Check that the response to a change has the new state."""
     if not isinstance(answer, dict) or "name" not in answer:
         raise ValueError(f"{url}: {answer}")
 
 
 def attach(api: str) -> Links:
-    """The links of a server that somebody else started, by the URL of its API. Raises ``LinksFailed``."""
+    """Attach to a running server, by the URL of its API. Raises ``LinksFailed``."""
     from toxiproxy import Toxiproxy
 
     where = urlsplit(api)
@@ -247,9 +247,9 @@ def attach(api: str) -> Links:
 
 @contextmanager
 def started(directory: Path, upstreams: Mapping[Link, str], host: str = "127.0.0.1") -> Iterator[Links]:
-    """A proxy server with a proxy for each link, until the block ends. Raises ``LinksFailed``.
+    """Run a proxy server with a proxy for each link, until the block ends. Raises ``LinksFailed``.
 
-    ``upstreams`` has the true address of each link's target; ``host`` is the address of the proxies.
+    ``upstreams`` has the real address of each link's target; ``host`` is the address of the proxies.
     """
     from toxiproxy import Toxiproxy
 
@@ -275,7 +275,9 @@ def _name(link: Link) -> str:
 def _link(name: str) -> Link:
     source, _, target = name.partition("-to-")
     if not (source.isdigit() and target.isdigit()):
-        raise LinksFailed(f"the proxy {name!r} is no link; name it as 1-to-2 or, for clients, as 0-to-2")
+        raise LinksFailed(
+            f"the proxy {name!r} is not named after a link; name it 1-to-2 or, for clients, 0-to-2"
+        )
     return Link(int(source), int(target))
 
 
@@ -297,12 +299,12 @@ class ProxyServer:
 
     @property
     def pid(self) -> int:
-        """The id of the process, which runs."""
+        """The id of the running process."""
         assert self._process is not None, "the server has not been started"
         return self._process.pid
 
     def start(self) -> None:
-        """Returns once all proxies listen. Raises ``ServerFailed``."""
+        """Start the server; returns once all proxies listen. Raises ``ServerFailed``."""
         from toxiproxy import Toxiproxy
 
         with self._log.open("ab") as log:
@@ -323,12 +325,12 @@ class ProxyServer:
             server.create(upstream=upstream, name=name, listen=f"{self._host}:{port}")
 
     def start_again(self) -> None:
-        """End a server that may hang, and start another one. All connections end. Raises ``ServerFailed``."""
+        """Restart a server that may hang. All connections end. Raises ``ServerFailed``."""
         self.stop()
         self.start()
 
     def stop(self) -> None:
-        """End it, whatever it does."""
+        """Kill the server."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

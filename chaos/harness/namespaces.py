@@ -1,4 +1,4 @@
-"""A network of its own for each broker: packets really get lost, and connections do not notice.
+"""Gives each broker its own network: packets can be dropped without any effect on connections.
 
 ::
 
@@ -8,11 +8,12 @@
 
 The harness enters the hub before it starts anything, so the machine's own network is never changed. Proxies
 run in the hub; brokers reach them at ``Namespaces.hub_address``, and each other through the bridge. All
-packets of brokers cross the bridge, where nftables drops those of TCP and UDP over IPv4; ARP still works.
+packets of brokers cross the bridge, where nftables drops TCP and UDP over IPv4; ARP still works.
 
 Each namespace has a holder, a shell whose standard input is a pipe of the harness. When the harness ends,
-even by SIGKILL, holders kill all processes in their namespaces: the kernel removes namespaces and interfaces.
-The holder of the hub goes first, since a process on its way into a broker's namespace is still in the hub.
+even by SIGKILL, holders kill all processes in their namespaces, and the kernel removes namespaces and
+interfaces. The holder of the hub ends first, because a process that is entering a broker's namespace is still
+in the hub.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ PROGRAMS: Final = {
 }
 BROKERS_MAX: Final = 253
 WAIT_S: Final = 10.0
-# The process id of the hub's harness: exec keeps it, and no child process has it.
+# Process id of the hub's harness: exec keeps it, and no child process has it.
 HUB_VARIABLE: Final = "CHAOS_HUB"
 
-# Matching rules mark a packet, which is dropped after all of them: so each rule counts what it matches.
+# Matching rules only mark a packet, which is dropped after all rules, so that each rule counts its matches.
 MARK: Final = "0x72616674"
 RULES: Final = f"""
 table bridge raftlog {{
@@ -53,7 +54,7 @@ table bridge raftlog {{
 """
 CHAIN: Final = ("bridge", "raftlog", "drops")
 
-# Waits for the end of its input; then kills what is left in its namespace, except itself and the harness.
+# Waits for the end of its input; then kills all processes in its namespace, except itself and the harness.
 HOLDER: Final = """
 echo ready
 read -r _
@@ -76,7 +77,7 @@ class NamespacesFailed(Exception):
 
 
 def missing() -> str | None:
-    """The reason why there are no network namespaces here, and the remedy; None if there are."""
+    """Return why there are no network namespaces on this machine, and the remedy; None if there are."""
     if sys.platform != "linux":
         return "network namespaces need Linux: run chaos in Docker (--privileged)"
     if os.geteuid() != 0:
@@ -92,20 +93,20 @@ def missing() -> str | None:
     if tried.returncode == 0:
         return None
     return (
-        f"network namespaces do not work here ({' '.join(tried.stderr.split())}): the kernel needs bridge, "
-        "veth and nftables, and a container needs --privileged"
+        f"network namespaces do not work on this machine ({' '.join(tried.stderr.split())}): the kernel "
+        "needs bridge, veth and nftables, and a container needs --privileged"
     )
 
 
 def is_hub() -> bool:
-    """Whether this process has entered a hub. False for its child processes."""
+    """Return whether this process has entered a hub. False for its child processes."""
     return os.environ.get(HUB_VARIABLE) == str(os.getpid())
 
 
 def enter_hub() -> NoReturn:
     """Execute this command line again, in a new network namespace, where ``is_hub`` is true.
 
-    Raises ``NamespacesFailed`` when there are no namespaces here.
+    Raises ``NamespacesFailed`` if there are no namespaces on this machine.
     """
     if reason := missing():
         raise NamespacesFailed(reason)
@@ -131,10 +132,10 @@ class Drop:
     def __init__(self, flow: Flow, percent: int) -> None:
         added = _rules(_run("nft", "-j", "-e", "add", "rule", *CHAIN, *_expression(flow, percent)))
         self._handle = added[0].handle
-        self._last: int | None = None  # packets, once it is stopped
+        self._last: int | None = None  # number of packets; set when the rule is stopped
 
     def packets(self) -> int:
-        """The number of dropped packets."""
+        """Return the number of dropped packets."""
         if self._last is not None:
             return self._last
         for rule in _rules(_run("nft", "-j", "list", "chain", *CHAIN)):
@@ -161,14 +162,16 @@ class Namespaces:
             drop = network.drop(Flow(source=network.address(1), target=network.address(2)))
             assert drop.stop() > 0
 
-    At the end it kills what still runs in the namespaces. All methods raise ``NamespacesFailed``.
+    At the end it kills all processes in the namespaces. All methods raise ``NamespacesFailed``.
     """
 
     hub_address: Final = "10.77.0.254"
 
     def __init__(self, brokers: Sequence[int]) -> None:
         if not is_hub():
-            raise NamespacesFailed("network namespaces are made inside a hub only: call enter_hub first")
+            raise NamespacesFailed(
+                "network namespaces can be created inside a hub only: call enter_hub first"
+            )
         if not all(1 <= broker <= BROKERS_MAX for broker in brokers):
             raise NamespacesFailed(f"brokers are {list(brokers)}; choose numbers from 1 to {BROKERS_MAX}")
         self.brokers = sorted(set(brokers))
@@ -176,17 +179,19 @@ class Namespaces:
         self._undo = ExitStack()
 
     def address(self, broker: int) -> str:
-        """The address of a broker, for all others and for the hub."""
+        """Return the address of a broker, for all others and for the hub."""
         return f"10.77.0.{broker}"
 
     def command(self, broker: int) -> list[str]:
-        """The prefix with which a command runs in a broker's namespace; the process id does not change."""
+        """Return the prefix of a command that runs in a broker's namespace; the process id does not
+        change.
+        """
         return _inside(self._holders[broker].pid)
 
     def drop(self, flow: Flow, percent: int = 100) -> Drop:
-        """Drop packets that cross the bridge, or so many of a hundred at random, without notice.
+        """Drop packets that cross the bridge, or a random percentage of them, without notice.
 
-        Packets from the hub to itself do not cross it.
+        Packets from the hub to itself do not cross the bridge.
         """
         if not 1 <= percent <= 100:
             raise NamespacesFailed(f"percent is {percent}; choose 1 to 100")
@@ -208,8 +213,8 @@ class Namespaces:
             self._undo.callback(_run, "nft", "delete", "table", "bridge", "raftlog")
             for broker in self.brokers:
                 self._add(broker)
-            # It has the pipes of the others, too, so that they wait for it. If this harness ends its network
-            # in order, it must kill nothing in the hub.
+            # This holder also has the pipes of the others, so that they wait for it. If this harness ends its
+            # network in order, the holder must kill no process in the hub.
             self._undo.callback(subprocess.Popen.kill, self._hold(pipes=self._pipes()))
         except BaseException:
             self._undo.close()
@@ -220,7 +225,7 @@ class Namespaces:
         self._holders[broker] = self._hold("unshare", "--net")
         pid = self._holders[broker].pid
         _run("ip", "-batch", "-", text=_add_broker(broker, pid))
-        # The kernel removes the link later than the namespace: too late for another broker of this number.
+        # The kernel removes the link later than the namespace: too late for another broker with this number.
         self._undo.callback(_run, "ip", "link", "delete", _interface(broker))
         inside = f"link set lo up\nlink set eth0 up\naddress add {self.address(broker)}/24 dev eth0\n"
         _run(*_inside(pid), "ip", "-batch", "-", text=inside)
@@ -235,7 +240,7 @@ class Namespaces:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # Ctrl-C is for the harness
+            start_new_session=True,  # Ctrl-C reaches only the harness
             pass_fds=pipes,
         )
         self._undo.callback(_end, holder)
@@ -276,13 +281,13 @@ class _Output(msgspec.Struct):
 
 
 def _rules(text: str) -> list[_Rule]:
-    """Rules that ``nft -j`` has listed or added."""
+    """Return the rules that ``nft -j`` has listed or added."""
     items = [item.add or item for item in msgspec.json.decode(text, type=_Output).nftables]
     return [item.rule for item in items if item.rule is not None]
 
 
 def _expression(flow: Flow, percent: int) -> list[str]:
-    """Match packets of a flow, count them, and mark them to be dropped."""
+    """Return the expression that matches packets of a flow, counts them, and marks them to be dropped."""
     words = "meta protocol ip meta l4proto { tcp, udp }"
     if flow.source is not None:
         words += f" ip saddr {flow.source}"
@@ -298,7 +303,7 @@ def _expression(flow: Flow, percent: int) -> list[str]:
 
 
 def _add_bridge() -> str:
-    """The lines of ``ip -batch`` that make the hub's network."""
+    """Return the lines of ``ip -batch`` that create the hub's network."""
     return (
         "link set lo up\nlink add br0 type bridge\nlink set br0 up\n"
         f"address add {Namespaces.hub_address}/24 dev br0\n"
@@ -306,7 +311,7 @@ def _add_bridge() -> str:
 
 
 def _add_broker(broker: int, pid: int) -> str:
-    """The lines of ``ip -batch`` that connect the namespace of a process to the bridge."""
+    """Return the lines of ``ip -batch`` that connect the namespace of a process to the bridge."""
     name = _interface(broker)
     return (
         f"link add {name} type veth peer name eth0 netns {pid}\n"
@@ -336,7 +341,7 @@ def _end(holder: subprocess.Popen[str]) -> None:
 
 
 def _run(*command: str, text: str = "") -> str:
-    """The output of a program that read ``text``. Raises ``NamespacesFailed``."""
+    """Run a program with ``text`` as input; return its output. Raises ``NamespacesFailed``."""
     try:
         done = subprocess.run(
             command, input=text, capture_output=True, text=True, check=False, timeout=WAIT_S

@@ -1,4 +1,4 @@
-"""Real power loss: a directory on an ext4 file system of its own, which can end as if the power went out.
+"""Simulates real power losses: a directory on its own ext4 file system, which can end without a flush.
 
 ::
 
@@ -7,9 +7,9 @@
         cluster.kill(1)
         disk.restore()
 
-The file system is in an image file beside the directory, mounted with a commit interval of five minutes: what
-was not synced is in memory only. ``EXT4_IOC_SHUTDOWN`` ends it at once, without flushing its journal; the
-next mount replays the journal, as after a real power loss.
+The file system is in an image file beside the directory, mounted with a commit interval of five minutes: data
+that was not synced is in memory only. ``EXT4_IOC_SHUTDOWN`` ends the file system at once, without flushing
+its journal; the next mount replays the journal, as after a real power loss.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PROGRAMS: Final = {
     "umount": "mount",
     "unshare": "util-linux",
 }
-# Waits for the end of its input, then unmounts what is mounted still.
+# Waits for the end of its input, then unmounts the directory if it is still mounted.
 KEEPER: Final = 'read -r _; umount --lazy "$1" 2>/dev/null'
 BUSY_S: Final = 5.0
 
@@ -45,7 +45,7 @@ class PowerFailed(Exception):
 
 
 def missing() -> str | None:
-    """The reason why there is no power loss here, and the remedy; None if there is."""
+    """Return why power losses do not work on this machine, and the remedy; None if they do."""
     if sys.platform != "linux":
         return "power loss needs Linux: run chaos in Docker (--privileged)"
     if os.geteuid() != 0:
@@ -60,14 +60,14 @@ def missing() -> str | None:
                 disk.restore()
         except (OSError, PowerFailed) as error:
             return (
-                f"power loss does not work here ({error}): the kernel needs loop devices and ext4, and a "
-                "container needs --privileged"
+                f"power loss does not work on this machine ({error}): the kernel needs loop devices and "
+                "ext4, and a container needs --privileged"
             )
     return None
 
 
 class PowerDisk:
-    """A disk at ``directory``, which is created when it is missing. Empty at first."""
+    """A disk at ``directory``, which is created if it is missing. Empty at first."""
 
     def __init__(self, directory: Path, size_mb: int) -> None:
         self.directory = directory
@@ -78,7 +78,7 @@ class PowerDisk:
         self._keeper: subprocess.Popen[bytes] | None = None
 
     def mount(self) -> None:
-        """Make the disk if it is new, and mount it. Raises ``PowerFailed``."""
+        """Create the disk if it is new, and mount it. Raises ``PowerFailed``."""
         self.directory.mkdir(parents=True, exist_ok=True)
         is_new = not self._image.exists()
         if is_new:
@@ -93,11 +93,11 @@ class PowerDisk:
             self.sync()
 
     def sync(self) -> None:
-        """Write everything to the disk that is in memory only."""
+        """Write all data that is in memory only to the disk."""
         _run("sync", "--file-system", str(self.directory))
 
     def lose_power(self) -> None:
-        """From now on every call fails, and what was not synced is lost.
+        """Lose power: from now on all calls fail, and data that was not synced is lost.
 
         The caller ends the processes that use the disk, and calls ``restore``.
         """
@@ -107,13 +107,12 @@ class PowerDisk:
             fcntl.ioctl(descriptor, SHUTDOWN, WITHOUT_LOG_FLUSH)
         finally:
             os.close(descriptor)
-        self._files_before = _sizes(files)  # as in memory: files still grew until the call above
+        self._files_before = _sizes(files)  # sizes in memory: files still grew until the call above
 
     def restore(self) -> dict[Path, int]:
-        """Mount the disk again; returns the files that the power loss made shorter, or removed, and by how
-        many bytes.
+        """Mount the disk again; return the files that the power loss cut or removed, with the lost bytes.
 
-        Raises ``PowerFailed``, also when a process still uses the disk.
+        Raises ``PowerFailed``, also if a process still uses the disk.
         """
         self.unmount()
         self.mount()
@@ -122,7 +121,7 @@ class PowerDisk:
         return {path: size for path, size in lost.items() if size > 0}
 
     def unmount(self) -> None:
-        """Unmount the disk if it is mounted. Raises ``PowerFailed`` when a process uses the disk."""
+        """Unmount the disk if it is mounted. Raises ``PowerFailed`` if a process uses the disk."""
         deadline = time.monotonic() + BUSY_S
         while self._is_mounted:
             try:
@@ -135,8 +134,8 @@ class PowerDisk:
 
     def __enter__(self) -> Self:
         self.mount()
-        # A harness that is killed leaves no mount: its end of the pipe is closed then. In a network
-        # namespace of its own the keeper is not killed with the brokers.
+        # A killed harness leaves no mount, because its end of the pipe is then closed. In its own network
+        # namespace the keeper is not killed with the brokers.
         command = ["unshare", "--net", "sh", "-c", KEEPER, "sh", str(self.directory)]
         self._keeper = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         return self
@@ -150,7 +149,9 @@ class PowerDisk:
         try:
             self.unmount()
         except PowerFailed:
-            _run("umount", "--lazy", str(self.directory))  # gone with the last process that uses it
+            _run(
+                "umount", "--lazy", str(self.directory)
+            )  # takes effect when the last process that uses the disk has ended
             self._is_mounted = False
             if error is None:
                 raise
@@ -165,7 +166,7 @@ def _sizes(files: list[Path]) -> dict[Path, int]:
     for path in files:
         try:
             found[path] = path.stat().st_size
-        except OSError:  # removed meanwhile, or not in memory any more
+        except OSError:  # the file was removed, or is no longer in memory
             continue
     return found
 

@@ -1,9 +1,10 @@
-"""Power losses of real brokers under load: ``python -m chaos.harness.power_cycles --cycles 200 --seed 7``.
+"""Cuts the power of real brokers under load: ``python -m chaos.harness.power_cycles --cycles 200 --seed 7``.
 
 Three brokers, each with its data directory on a ``PowerDisk``. In each cycle one, two or all of them lose
 their power at a random moment, sometimes once more while they recover; then they start again. At the end the
-history of the clients is checked. The exit status is 0 if nothing was lost and every broker started, 1 if not
-(the directory is kept), and 2 if there is no power loss here, or none that took a byte from a log.
+history of the clients is checked. The exit status is 0 if no record was lost and every broker started, 1
+otherwise (the directory is kept), and 2 if power losses do not work on this machine, or none removed a byte
+from a log.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ TOPIC: Final = "power"
 PARTITIONS: Final = 3
 DISK_MB: Final = 256
 READY_S: Final = LIMIT_S
-"""A broker that is not ready in this time after a power loss counts as unbootable."""
+"""Time after a power loss within which a broker must be ready; otherwise it counts as unbootable."""
 
 
 @dataclass(slots=True)
@@ -44,25 +45,25 @@ class Tally:
     """The counts and anomalies of a test so far."""
 
     cycles: int = 0
-    losses: int = 0  # of one broker's power
-    bytes_lost: int = 0  # written and not synced
+    losses: int = 0  # power losses of single brokers
+    bytes_lost: int = 0  # written but not synced
     unbootable: list[str] = field(default_factory=list)
     acknowledged: int = 0
     anomalies: list[Anomaly] = field(default_factory=list)
 
     @property
     def lost(self) -> int:
-        """Acknowledged values that are gone."""
+        """Number of acknowledged values that are lost."""
         return count_lost(self.anomalies)
 
     @property
     def is_broken(self) -> bool:
-        """Whether a promise was broken."""
+        """Whether a guarantee was broken."""
         return bool(self.anomalies or self.unbootable)
 
 
 class PoweredCluster:
-    """Brokers with a ``PowerDisk`` each, while a ``with`` block lasts."""
+    """Brokers with a ``PowerDisk`` each, during a ``with`` block."""
 
     def __init__(self, cluster: Cluster, size_mb: int = DISK_MB) -> None:
         self.cluster = cluster
@@ -72,10 +73,9 @@ class PoweredCluster:
         }
 
     def lose_power(self, brokers: Sequence[int]) -> int:
-        """Turn these brokers off together, and restore their disks; returns how many bytes of logs were
-        lost.
+        """Turn these brokers off together, and restore their disks; return the lost bytes of logs.
 
-        No process runs on after its disk has failed: it is stopped first, as by a real power loss.
+        No process continues after its disk has failed: it is stopped first, as by a real power loss.
         """
         for broker in brokers:
             self.cluster.pause(broker)
@@ -91,7 +91,7 @@ class PoweredCluster:
         )
 
     def keep(self, directory: Path) -> None:
-        """End all brokers and copy their data here: disks do not outlast the ``with`` block."""
+        """End all brokers and copy their data to ``directory``: disks end with the ``with`` block."""
         for broker in self.cluster.running:
             self.cluster.kill(broker)
         for broker, disk in self.disks.items():
@@ -101,7 +101,7 @@ class PoweredCluster:
         with ExitStack() as stack:
             for disk in self.disks.values():
                 stack.enter_context(disk)
-            stack.enter_context(self.cluster)  # ends before its disks
+            stack.enter_context(self.cluster)  # the cluster ends before its disks
             self._stack = stack.pop_all()
         return self
 
@@ -115,7 +115,7 @@ class PoweredCluster:
 
 
 def run(cycles: int, seed: int, directory: Path, say: Callable[[str], None]) -> tuple[Tally, History]:
-    """Cycles of power loss under load; ``say`` gets one line for each."""
+    """Run cycles of power losses under load; ``say`` gets one line for each."""
     rng = random.Random(seed)
     tally = Tally()
     cluster = Cluster(directory / "cluster")
@@ -141,7 +141,7 @@ def run(cycles: int, seed: int, directory: Path, say: Callable[[str], None]) -> 
 
 
 def create_topic(cluster: Cluster, partitions: int) -> None:
-    """A topic with a replica on every broker."""
+    """Create a topic with a replica on every broker."""
     with Client(cluster.bootstrap) as client:
         client.topics.create(TOPIC, partitions=partitions, replication_factor=len(cluster.brokers))
     for partition in range(partitions):
@@ -149,7 +149,7 @@ def create_topic(cluster: Cluster, partitions: int) -> None:
 
 
 def _cycle(powered: PoweredCluster, load: Workload, rng: random.Random, tally: Tally) -> str:
-    """One power loss, often of all; every fourth is followed by another while the brokers recover."""
+    """Cut the power once, often of all brokers; each fourth time again while the brokers recover."""
     cluster = powered.cluster
     begun_s, before = time.monotonic(), tally.bytes_lost
     time.sleep(rng.uniform(0, 0.6))
@@ -178,7 +178,7 @@ def _cycle(powered: PoweredCluster, load: Workload, rng: random.Random, tally: T
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m chaos.harness.power_cycles")
     parser.add_argument("--cycles", type=int, default=20, help="power losses under load (20)")
     parser.add_argument("--seed", type=int, default=None, help="of moments and brokers (random)")

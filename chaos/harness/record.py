@@ -1,4 +1,4 @@
-"""The record of a run, as written to ``report.json``. Times are seconds since the run began."""
+"""Defines the record of a run, as written to ``report.json``. Times are seconds since the run began."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from chaos.harness.scenario import Scenario
 
 
 class Ability(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that faults need: a program, a right, a kernel feature."""
+    """A requirement of faults: a program, a right, a kernel feature."""
 
     name: str
     is_there: bool
-    detail: str  # the version found, or what is missing and the remedy
+    detail: str  # the version found, or the missing part and the remedy
 
 
 class Injected(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault as it happened."""
+    """A fault as it was carried out."""
 
     fault: str
     target: str  # "broker 2", "link 2 -> 1", "clients of broker 3"
     begun_s: float
     ended_s: float
     effects: int  # how often it had an effect; 0 is a failure of the harness
-    effect: str  # what is counted, such as "connections reset"
+    effect: str  # the counted effect, such as "connections reset"
 
 
 class Leadership(msgspec.Struct, frozen=True, kw_only=True):
-    """From this time on a partition had this leader; None while it had none."""
+    """A change of leader: the leader of a partition from this time on; None without a leader."""
 
     at_s: float
     topic: str
@@ -37,7 +37,7 @@ class Leadership(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the run: ``quiet``, ``faults``, ``heal``, ``final read``."""
+    """A phase of the run: ``quiet``, ``faults``, ``heal``, ``final read``."""
 
     name: str
     begun_s: float
@@ -45,7 +45,7 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShownAnomaly(msgspec.Struct, frozen=True, kw_only=True):
-    """An anomaly and the operations around it, one a line."""
+    """An anomaly and the operations around it, one per line."""
 
     kind: str
     partition: int
@@ -54,24 +54,24 @@ class ShownAnomaly(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """Values by their outcome, and what became of those acknowledged."""
+    """Values by their outcome, and lost or duplicated values among the acknowledged."""
 
     acknowledged: int
     failed: int
     unknown: int
     lost: int
     duplicated: int
-    commits: int = 0  # acknowledged ones of single offsets, each a register
+    commits: int = 0  # acknowledged commits of single offsets, each a register
     committed_reads: int = 0  # of these registers
     transactions_committed: int = 0
     transactions_aborted: int = 0  # their values are not counted as failed
     transactions_unknown: int = 0
-    ok_rate: float  # share of sends that were acknowledged
-    ok_rate_quiet: float  # the same for sends that began and ended without a fault
+    ok_rate: float  # share of acknowledged sends
+    ok_rate_quiet: float  # share for sends that began and ended without a fault
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. ``problems`` are those of the harness or of brokers, such as a fault without an effect."""
+    """One run. ``problems`` are problems of the harness or of brokers, such as a fault without an effect."""
 
     verdict: str  # valid, invalid or unknown
     command: str
@@ -86,6 +86,6 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     counts: Counts
     anomalies: tuple[ShownAnomaly, ...]
     problems: tuple[str, ...]
-    proxy_restarts: int = 0  # of a proxy server that hung; each ended all connections
-    left_out: tuple[str, ...] = ()  # faults that had nothing to happen to, and why
-    history_offset_s: float  # what to subtract from times of the history (``history.jsonl``) to get ours
+    proxy_restarts: int = 0  # restarts of a proxy server that hung; each ended all connections
+    left_out: tuple[str, ...] = ()  # faults without a target, and the reason
+    history_offset_s: float  # time of the history (``history.jsonl``) at which the run began

@@ -1,4 +1,4 @@
-"""One run from its start to its verdict: load, faults, heal, final read of every broker, checks, record."""
+"""Carries out one run from start to verdict: load, faults, recovery, final read, checks, record."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ SHAPE: Final = Shape(
     registers=3,
     transactions=4,
 )
-QUIET_S: Final = 3.0  # of load without faults, before and after them
-SETTLE_S: Final = 3.0  # after a fault: what clients see then is still its effect
+QUIET_S: Final = 3.0  # load without faults, before and after them
+SETTLE_S: Final = 3.0  # after a fault, clients may still see its effects
 HEAL_S: Final = 120.0
 SAMPLE_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The present state of a run, for the summary while the run goes on."""
+    """The current state of a run, for the summary while it runs."""
 
     elapsed_s: float
     phase: str
     acknowledged: int
-    transactions: int  # committed ones
+    transactions: int  # committed transactions
     active: list[str]
     injected: int
     leaders: dict[int, int | None]
@@ -61,7 +61,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Run:
-    """The state of one run; ``execute`` is all of it."""
+    """The state of one run; ``execute`` carries it out."""
 
     stage: Stage
     scenario: Scenario
@@ -75,15 +75,15 @@ class Run:
     anomalies: list[Anomaly] = field(default_factory=list)
     injected: list[Injected] = field(default_factory=list)
     proxy_restarts: int = 0
-    is_complete: bool = False  # the final read has seen every broker
+    is_complete: bool = False  # the final read has covered every broker
     _start_s: float = field(default_factory=time.monotonic)
     _phase_name: str = "start"
 
     def execute(self, directory: Path) -> RunRecord:
         """Run the scenario on a new cluster in this directory.
 
-        Every run ends with a record: an error of the harness or of the cluster is one of its problems, with
-        its stack, and the verdict is then unknown unless anomalies were found before.
+        Every run ends with a record: an error of the harness or of the cluster becomes one of its problems,
+        with its stack, and the verdict is then unknown unless anomalies were found before.
         """
         started = datetime.now(UTC)
         try:
@@ -100,7 +100,7 @@ class Run:
             self._under_load(arena, directory)
             self.anomalies += [one for one in check(self.history) if one.severity is not Severity.NORMAL]
             if arena.powered and (self.anomalies or self.problems):
-                arena.powered.keep(directory / "kept")  # its disks go with the cluster
+                arena.powered.keep(directory / "kept")  # its disks end with the cluster
 
     def _under_load(self, arena: Arena, directory: Path) -> None:
         brokers, links, seed = arena.cluster.brokers, arena.links, self.scenario.seed
@@ -135,7 +135,7 @@ class Run:
         self.problems += _without_effect(self.injected)
 
     def _heal(self, arena: Arena) -> None:
-        # A remote cluster says which brokers it sees alive, and sees them late after links were cut.
+        # A remote cluster reports which brokers are alive, and notices them late after links were cut.
         seen_by = time.monotonic() + (0 if isinstance(arena.cluster, Cluster) else HEAL_S)
         while set(arena.cluster.brokers) - set(arena.cluster.running) and time.monotonic() < seen_by:
             time.sleep(0.2)
@@ -162,9 +162,10 @@ class Run:
 
     @contextmanager
     def _watching(self, arena: Arena, load: Workload, injector: Injector, group: GroupLoad) -> Iterator[None]:
-        """Samples leaders and shows progress, on a thread.
+        """Sample leaders and show progress, on a thread.
 
-        Ends the faults once members have ended, or a broker by itself: the rest would prove little.
+        Ends the faults if members or a broker end by themselves, because the rest of the run would prove
+        little.
         """
         ending = threading.Event()
 
@@ -195,7 +196,7 @@ class Run:
 
     def _sample_leaders(self, arena: Arena) -> dict[int, int | None]:
         now_s = self._now_s()
-        known = {row.partition: row for row in self.leaderships}  # the newest
+        known = {row.partition: row for row in self.leaderships}  # the newest leaderships
         for partition, row in arena.partitions().items():
             last = known.get(partition)
             if last is None or (last.leader, last.term) != (row.leader, row.leader_epoch):
@@ -235,9 +236,9 @@ class Run:
 def counted(
     history: History, anomalies: Sequence[Anomaly], injected: Sequence[Injected], start_s: float
 ) -> Counts:
-    """Values by outcome; quiet are those whose send met no fault, nor the seconds after one.
+    """Count values by outcome; quiet are sends during which, and shortly before which, no fault was active.
 
-    Sends in transactions count as values, and not for the rates: many transactions are aborted on purpose.
+    Sends in transactions count as values, but not for the rates: many transactions are aborted on purpose.
     """
     single = [send for send in history.sends if send.txn is None]
     quiet = [send for send in single if not _is_disturbed(send, injected, start_s)]
@@ -271,7 +272,7 @@ def _ok_rate(sends: Sequence[Send]) -> float:
 
 
 def _without_effect(injected: Sequence[Injected]) -> list[str]:
-    """Kinds of faults that never had an effect."""
+    """Return kinds of faults that never had an effect."""
     effects: dict[str, int] = defaultdict(int)
     for fault in injected:
         effects[fault.fault] += fault.effects

@@ -1,4 +1,4 @@
-"""The faults that a run injects, and their times: a value, drawn from a seed or read from a file."""
+"""Defines the faults that a run injects, and their times: drawn from a seed or read from a file."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ SHORT_S: Final = 30.0
 
 
 class InvalidScenario(Exception):
-    """A file is no scenario; the message names the field."""
+    """A file is not a scenario; the message names the field."""
 
 
 class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
-    """One fault: when it begins, and how long it lasts.
+    """One fault, its start and its duration.
 
-    ``target`` names what it happens to, such as ``broker 2`` or ``leader``; without it, ``seed`` draws one.
+    ``target`` names the affected part, such as ``broker 2`` or ``leader``; without it, ``seed`` draws one.
     """
 
-    at_s: float  # since the begin of the faults
+    at_s: float  # since the start of the faults
     fault: str  # a name of ``raftlog chaos faults``
     seconds: float
     target: str | None = None
@@ -32,16 +32,18 @@ class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All faults of a run, in the order of their begin."""
+    """All faults of a run, ordered by start."""
 
     seed: int = 0
     brokers: int = 3
-    producers: int = 12  # of values; four of transactions, or as few. Fewer cost less CPU
+    producers: int = 12  # of values; at most four of them produce transactions. Fewer producers need less CPU
     seconds: float  # of the phase with faults
     faults: tuple[PlannedFault, ...]
     one_by_one: bool = False
-    """Each fault waits until its predecessor has ended and the cluster is healthy. Late faults are not left
-    out: the run lasts until all are injected."""
+    """Each fault waits until the previous one has ended and the cluster is healthy.
+
+    Late faults are not left out: the run lasts until all are injected.
+    """
 
 
 class _Recorded(msgspec.Struct, frozen=True):
@@ -51,10 +53,10 @@ class _Recorded(msgspec.Struct, frozen=True):
 
 
 def drawn(seed: int, *, brokers: int, seconds: float, faults: Sequence[Fault]) -> Scenario:
-    """A scenario of this length from a seed.
+    """Draw a scenario of this length from a seed.
 
-    The run has epochs of 20 to 60 s. A quarter of them has no faults; each other one has some of the kinds
-    only, and its own odds: how often faults begin, and how long they last.
+    The run has epochs of 20 to 60 s. A quarter of the epochs has no faults; each other epoch has only some
+    kinds, and its own odds: how often faults begin, and how long they last.
     """
     rng = random.Random(seed)
     planned: list[PlannedFault] = []
@@ -78,7 +80,7 @@ def _epoch(
         fault = rng.choices(kinds, [kind.weight for kind in kinds])[0]
         shortest_s, longest_s = fault.seconds
         length_s = rng.uniform(shortest_s, shortest_s + longest * (longest_s - shortest_s))
-        if shortest_s <= SHORT_S:  # longer ones outlast their epoch
+        if shortest_s <= SHORT_S:  # longer faults outlast their epoch
             length_s = min(length_s, end_s - at_s)
         yield PlannedFault(
             at_s=round(at_s, 3), fault=fault.name, seconds=round(length_s, 3), seed=rng.getrandbits(32)

@@ -1,4 +1,4 @@
-"""Where a run happens: on a cluster that is started for it, or on one that somebody else started.
+"""Opens the cluster of a run: it starts one, or attaches to a running one.
 
 Decides: which abilities the harness has there, and so which faults can be injected.
 """
@@ -36,28 +36,33 @@ from raftlog import Client
 from raftlog.wire import bodies, brokers
 
 REPLICATION: Final = 3
-DISK_MB: Final = 4_000  # at most; files are sparse
-TIMEOUT_S: Final = 10  # of a question to a running cluster
-# copies are made and restored within seconds
+DISK_MB: Final = 4_000  # maximum size; files are sparse
+TIMEOUT_S: Final = 10  # of a request to a running cluster
+# short, because copies are made and restored within seconds
 DISKS_AGE: Final = {"RAFTLOG_BROKER__TIMING__DISK_AGE_INTERVAL_MS": "250"}
 
 
 class CannotInject(Exception):
-    """A fault that was asked for cannot be injected here; the message has the remedy."""
+    """A requested fault cannot be injected; the message has the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The cluster of a run. ``urls`` are the addresses of a running cluster, and ``proxies`` the API of the
-    proxy server between its brokers. Without ``urls`` a cluster is started.
+    """The cluster of a run. ``urls`` are the addresses of a running cluster; without them one is started.
+
+    ``proxies`` is the API of the proxy server between the brokers of a running cluster.
     """
 
     urls: Sequence[str] = ()
     proxies: str | None = None
 
     def abilities(self) -> tuple[Ability, ...]:
-        """The abilities that faults need, and whether each is available."""
-        theirs = "processes, files and networks of --cluster are not ours" if self.urls else None
+        """Return the abilities that faults need, and whether each is available."""
+        theirs = (
+            "a cluster given with --cluster has processes, files and networks that chaos cannot change"
+            if self.urls
+            else None
+        )
         lacking: dict[str, str | None] = {
             PROCESSES: theirs,
             NAMESPACES: theirs or namespaces.missing(),
@@ -68,7 +73,7 @@ class Stage:
             if not self.urls
             else None
             if self.proxies
-            else "name the API of the proxy server between the brokers with --toxiproxy",
+            else "give the API of the proxy server between the brokers with --toxiproxy",
         }
         return tuple(
             Ability(name=name, is_there=reason is None, detail=reason or "available")
@@ -76,7 +81,7 @@ class Stage:
         )
 
     def choose_faults(self, names: Sequence[str], brokers: int) -> list[Fault]:
-        """The faults of these names, or all that can be injected. Raises ``CannotInject``."""
+        """Return the faults of these names, or all that can be injected. Raises ``CannotInject``."""
         lacking = {ability.name: ability.detail for ability in self.abilities() if not ability.is_there}
         if unknown := sorted(set(names) - FAULTS.keys()):
             raise CannotInject(f"there is no fault {unknown[0]!r}; `raftlog chaos faults` lists them")
@@ -84,18 +89,18 @@ class Stage:
         for fault in FAULTS.values():
             reasons = [lacking[need] for need in fault.needs if need in lacking]
             if brokers < fault.brokers_min:
-                reasons.append(f"it takes {fault.brokers_min} brokers")
+                reasons.append(f"it needs {fault.brokers_min} brokers")
             if not reasons and (not names or fault.name in names):
                 chosen.append(fault)
             elif reasons and fault.name in names:
-                raise CannotInject(f"{fault.name} cannot be injected here: {'; '.join(reasons)}")
+                raise CannotInject(f"{fault.name} cannot be injected: {'; '.join(reasons)}")
         return chosen
 
     @contextmanager
     def open(
         self, directory: Path, *, brokers: int, partitions: int, needs: Collection[str] = ()
     ) -> Iterator[Arena]:
-        """A running cluster with a new topic, and the means for faults with these needs.
+        """Yield a running cluster with a new topic, and the means for faults with these needs.
 
         Raises ``ClusterFailed``, ``LinksFailed``, ``NamespacesFailed``, ``PowerFailed``, ``RaftlogError``.
         """
@@ -114,7 +119,7 @@ class Stage:
 
 
 def _started(directory: Path, brokers: int, needs: Collection[str], stack: ExitStack) -> Arena:
-    """A cluster with what this machine has and the faults need: proxies, namespaces, shims, disks."""
+    """Start a cluster with the means that the faults need and the machine has: proxies, namespaces, disks."""
     network, commands = None, {}
     if is_hub():
         network = stack.enter_context(Namespaces(range(1, brokers + 1)))
@@ -142,7 +147,7 @@ def _started(directory: Path, brokers: int, needs: Collection[str], stack: ExitS
 
 
 def _upstreams(cluster: Cluster) -> dict[Link, str]:
-    """The true address behind each link."""
+    """Return the real address behind each link."""
     settings = {broker: load_settings(settings_path(cluster.directory, broker)) for broker in cluster.brokers}
     rpc = {
         Link(one, other): f"{settings[other].rpc.host}:{settings[other].rpc.port}"
@@ -155,14 +160,14 @@ def _upstreams(cluster: Cluster) -> dict[Link, str]:
 
 
 def _addresses(broker: int, brokers: Sequence[int], proxies: Links) -> Mapping[str, str]:
-    """Settings of a broker as environment: it reaches its peers, and is reached by clients, by proxies."""
+    """Return settings of a broker as environment: proxies lead to its peers, and from clients to it."""
     peers = {}
     for other in brokers:
         if other != broker:
             peer = f"RAFTLOG_BROKER__PEERS__{other}"
             peers[f"{peer}__HOST"] = proxies.host
             peers[f"{peer}__PORT"] = str(proxies.port(Link(broker, other)))
-            peers[f"{peer}__PINNED"] = "true"  # or the metadata would lead past the proxy
+            peers[f"{peer}__PINNED"] = "true"  # otherwise addresses in the metadata would bypass the proxy
     return {**peers, "RAFTLOG_BROKER__HTTP__ADVERTISED_URL": proxies.url(broker)}
 
 
@@ -180,7 +185,7 @@ class RemoteCluster(ClusterView):
 
     @property
     def running(self) -> list[int]:
-        """Ids of the brokers that the cluster sees alive."""
+        """Ids of the brokers that the cluster reports as alive."""
         return sorted(row.broker_id for row in self._rows() if row.alive)
 
     def _rows(self) -> list[bodies.BrokerDescription]:
@@ -192,5 +197,6 @@ class RemoteCluster(ClusterView):
             except (OSError, ValueError, KeyError) as error:
                 failure = error
         raise ClusterFailed(
-            f"no broker responds at {', '.join(self._entrances)} ({failure}); --cluster takes URLs of brokers"
+            f"no broker responds at {', '.join(self._entrances)} ({failure}); give URLs of brokers with "
+            "--cluster"
         )

@@ -1,7 +1,8 @@
-"""A disk of this machine that can be slow, and that can lose what was not synced.
+"""A disk of this machine that can be slow, and that can lose unsynced data.
 
-Every change is made twice: to real files without syncs, so that a killed broker finds them again, and to a
-``FakeFilesystem``, which knows what a disk would hold. ``lose_power`` changes the real files to that.
+Each change is made twice: to real files without syncs, so that a restarted broker finds them, and to a
+``FakeFilesystem``, which knows the contents of a disk after a power loss. ``lose_power`` changes the real
+files to these contents.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ class UnreliableFile(OsFile):
             return start
 
     def fill(self, length: int) -> None:
-        """Write zeros behind the end; ``size`` stays."""
+        """Write zeros after the end; ``size`` is unchanged."""
         with self._disk.lock:
             super().fill(length)
             self._model.fill(length)
 
     def end_at(self, size: int) -> None:
-        """Count zeros behind as nothing."""
+        """Set the end of the content; zeros after it do not count."""
         super().end_at(size)
         self._model.end_at(size)
 
@@ -56,14 +57,14 @@ class UnreliableFile(OsFile):
             self._model.write_at(position, data)
 
     def truncate(self, size: int) -> None:
-        """Cut to ``size`` bytes."""
+        """Cut the file to ``size`` bytes."""
         self._disk.wait()
         with self._disk.lock:
             super().truncate(size)
             self._model.truncate(size)
 
     def sync(self) -> None:
-        """From now on a power loss leaves these bytes."""
+        """Sync the file: a power loss keeps its current bytes."""
         self._disk.wait()
         with self._disk.lock:
             if not self._closing:
@@ -71,7 +72,7 @@ class UnreliableFile(OsFile):
 
 
 class UnreliableDisk(UnsyncedFilesystem):
-    """The files below ``root``; those that are there count as synced.
+    """The files below ``root``; existing files count as synced.
 
     ``delay_s`` is added to each operation that waits for the disk. Safe for use by many threads.
     """
@@ -102,50 +103,50 @@ class UnreliableDisk(UnsyncedFilesystem):
             return UnreliableFile(self, path, flags, lambda: self._model.open(path, create=create))
 
     def replace_file(self, path: str, data: bytes) -> None:
-        """Atomically and durably."""
+        """Replace a file atomically and durably."""
         self.wait()
         with self.lock:
             super().replace_file(path, data)
             self._model.replace_file(path, data)
 
     def make_directories(self, path: str) -> None:
-        """Create with parents, durably."""
+        """Create a directory with its parents, durably."""
         self.wait()
         with self.lock:
             super().make_directories(path)
             self._model.make_directories(path)
 
     def rename(self, path: str, target: str) -> None:
-        """Give a file or a directory another name, atomically."""
+        """Rename a file or a directory, atomically."""
         self.wait()
         with self.lock:
             super().rename(path, target)
             self._model.rename(path, target)
 
     def remove(self, path: str) -> None:
-        """Remove one file; nothing happens when it is not there."""
+        """Remove one file; does nothing if it does not exist."""
         self.wait()
         with self.lock:
             super().remove(path)
             self._model.remove(path)
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and all below it; nothing happens when it is not there."""
+        """Remove a directory and all its contents; does nothing if it does not exist."""
         self.wait()
         with self.lock:
             super().remove_tree(path)
             self._model.remove_tree(path)
 
     def sync_directory(self, path: str) -> None:
-        """From now on a power loss leaves the names in it."""
+        """Sync a directory: a power loss keeps its current names."""
         self.wait()
         with self.lock:
             self._model.sync_directory(path)
 
     def lose_power(self, rng: random.Random) -> None:
-        """Leave on the real disk what a power loss leaves. The disk must not be used afterwards.
+        """Leave on the real disk the contents after a power loss. The disk must not be used afterwards.
 
-        Threads that use it wait for ever, so the process must end.
+        Threads that use the disk wait forever, so the process must end.
         """
         self.lock.acquire()
         self._model.lose_power(rng)

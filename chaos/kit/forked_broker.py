@@ -1,6 +1,6 @@
-"""One broker of the kit: a fork of this process, and the socket over which it gets its faults.
+"""Runs one broker of the kit: a fork of this process, and the socket over which it gets its faults.
 
-The broker ends when its end of the socket is the only one left: it does not outlive the kit.
+The broker ends when the kit's end of the socket is closed, so that it does not outlive the kit.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ LOG_FORMAT: Final = "timestamp='%(asctime)s' level='%(levelname)s' logger='%(nam
 class Faults(msgspec.Struct, frozen=True):
     """The faults of one broker."""
 
-    shift_ms: int = 0  # of its wall clock
-    passed_ms: int = 0  # of its monotonic clock
+    shift_ms: int = 0  # shift of its wall clock
+    passed_ms: int = 0  # time added to its monotonic clock
     disk_delay_ms: int = 0
-    cut: tuple[int, ...] = ()  # peers
+    cut: tuple[int, ...] = ()  # peers whose links are cut
 
 
 class PowerLoss(msgspec.Struct, frozen=True, tag=True):
-    """End at once, and leave on the disk what this seed says."""
+    """Order to end at once, and to leave on the disk the contents that this seed chooses."""
 
     seed: int
 
 
 class NewFaults(msgspec.Struct, frozen=True, tag=True):
-    """The faults of the broker from now on."""
+    """Order to set the faults of the broker."""
 
     faults: Faults
 
 
 _orders = msgspec.json.Decoder(PowerLoss | NewFaults)
-_open_here: set[socket.socket] = set()  # this process's ends, which its forks close
+_open_here: set[socket.socket] = set()  # this process's ends of sockets, which its forks close
 
 
 class ForkedBroker(ForkedProcess):
@@ -76,7 +76,7 @@ class ForkedBroker(ForkedProcess):
         theirs.close()
 
     def poll(self) -> int | None:
-        """The exit status, negative for a signal; None while it runs."""
+        """Return the exit status, negative for a signal; None while the process runs."""
         if self._status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -86,7 +86,7 @@ class ForkedBroker(ForkedProcess):
         return self._status
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit status. Raises ``subprocess.TimeoutExpired``."""
+        """Wait for the end and return the exit status. Raises ``subprocess.TimeoutExpired``."""
         limit_s = ANSWER_S if timeout is None else timeout
         deadline = time.monotonic() + limit_s
         while (status := self.poll()) is None:
@@ -96,13 +96,16 @@ class ForkedBroker(ForkedProcess):
         return status
 
     def set_faults(self, faults: Faults) -> None:
-        """Returns when they are in effect. Raises ``OSError``."""
+        """Set the faults; returns when they are in effect. Raises ``OSError``."""
         self._socket.sendall(msgspec.json.encode(NewFaults(faults)) + b"\n")
         if not self._socket.recv(1):
             raise ConnectionError(f"broker {self.pid} has ended")
 
     def lose_power(self, seed: int) -> None:
-        """Returns when it has ended. Raises ``OSError`` and ``subprocess.TimeoutExpired``."""
+        """Let the broker lose power; returns when it has ended.
+
+        Raises ``OSError`` and ``subprocess.TimeoutExpired``.
+        """
         self._socket.sendall(msgspec.json.encode(PowerLoss(seed)) + b"\n")
         self.wait()
 
@@ -129,7 +132,7 @@ def _run(settings: BrokerSettings, log: Path, faults: Faults, control: socket.so
 
 
 class _Equipment:
-    """The broker's clock, disk and links, and the orders that change them."""
+    """The broker's clock, disk and links, and the socket with orders that change them."""
 
     def __init__(self, settings: BrokerSettings, faults: Faults, control: socket.socket) -> None:
         self._faults = faults
@@ -139,7 +142,7 @@ class _Equipment:
         self._data_directory = str(settings.data_directory)
 
     def equip(self, machine: BrokerEnvironment) -> BrokerEnvironment:
-        """In place of the machine's own."""
+        """Replace clock, filesystem and transport of the machine's environment."""
         self._disk = UnreliableDisk(self._data_directory, HELD_FILES_MAX)
         self._transport = CuttableTransport(machine.transport)
         self._set(self._faults)

@@ -1,7 +1,7 @@
-"""A transport whose links can be cut in silence, as by a firewall that drops packets.
+"""A transport whose links can be cut silently, as by a firewall that drops packets.
 
-The connections stay open and nothing passes. When a link is restored, its connections are broken first:
-frames that were lost while it was cut are then followed by no other frame of the same connection.
+The connections stay open, but no frames pass. When a link is restored, its connections are closed first, so
+that no later frame follows lost frames on the same connection.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from raftlog.types import NodeId
 
 
 class CuttableTransport:
-    """One broker's links; all calls on the event loop's thread."""
+    """The links of one broker; used on the event loop's thread only."""
 
     def __init__(self, links: Transport) -> None:
         self._links = links
         self._cut_at: dict[NodeId, float] = {}
 
     def cut(self, peers: frozenset[NodeId]) -> None:
-        """From now on the links to exactly these peers are cut."""
+        """Cut the links to exactly these peers; restore all others."""
         restored = self._cut_at.keys() - peers
         now = time.monotonic()
         self._cut_at = {peer: self._cut_at.get(peer, now) for peer in peers}
@@ -30,7 +30,7 @@ class CuttableTransport:
             self._links.disconnect(peer)
 
     def is_cut(self, peer: NodeId) -> bool:
-        """Whether nothing passes."""
+        """Return whether the link to a peer is cut."""
         return peer in self._cut_at
 
     async def start(self, receiver: FrameReceiver) -> None:
@@ -42,15 +42,15 @@ class CuttableTransport:
         self._links.set_peer(peer, host, port)
 
     def refuse_peer(self, peer: NodeId) -> None:
-        """Have no more to do with a removed peer."""
+        """Drop all further traffic with a removed peer."""
         self._links.refuse_peer(peer)
 
     def refuse_unreached(self, peer: NodeId, why: str) -> None:
-        """Tell it why its frames are dropped, should it dial again."""
+        """Tell a peer why its frames are dropped, if it dials again."""
         self._links.refuse_unreached(peer, why)
 
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
-        """Queue one frame; on a cut link it is lost, and the sender does not know."""
+        """Queue one frame; on a cut link it is lost, and the sender does not notice."""
         return True if peer in self._cut_at else self._links.send(peer, buffers)
 
     def queued_bytes(self, peer: NodeId) -> int:
@@ -58,7 +58,7 @@ class CuttableTransport:
         return self._links.queued_bytes(peer)
 
     def seconds_since_heard(self, peer: NodeId) -> float:
-        """The seconds since bytes came from this peer or, if longer, since the link was cut."""
+        """Return the seconds since bytes came from this peer or, if longer, since the link was cut."""
         heard_s = self._links.seconds_since_heard(peer)
         return max(heard_s, time.monotonic() - self._cut_at[peer]) if peer in self._cut_at else heard_s
 
@@ -67,7 +67,7 @@ class CuttableTransport:
         return self._links.reaches(peer)
 
     def disconnect(self, peer: NodeId) -> None:
-        """Break the connections to and from this peer."""
+        """Close the connections to and from this peer."""
         self._links.disconnect(peer)
 
     async def stop(self) -> None:
@@ -76,7 +76,7 @@ class CuttableTransport:
 
 
 class _Behind:
-    """A receiver that gets nothing from links that are cut."""
+    """A receiver that gets no frames from cut links."""
 
     def __init__(self, receiver: FrameReceiver, transport: CuttableTransport) -> None:
         self._receiver = receiver

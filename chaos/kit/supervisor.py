@@ -1,6 +1,6 @@
-"""The process that runs the brokers of the testing kit: orders on its input, outcomes on its output.
+"""Runs the brokers of the testing kit in one process: orders on its input, outcomes on its output.
 
-It ends, with all brokers and their files, when its standard input ends.
+The process ends, with all brokers and their files, when its standard input ends.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ ALONE: Final = Timing(
     heartbeat_ticks=1,
     election_ticks=3,
     retention_check_interval_ms=100,
-    clock_jump_ms_max=1 << 50,  # a clock that a test moves is right
+    clock_jump_ms_max=1 << 50,  # a clock that a test moves counts as correct
 )
-"""A broker without peers elects itself at once."""
+"""Timing of a broker without peers, which elects itself at once."""
 TOGETHER: Final = ALONE.model_copy(update={"tick_ms": 20, "heartbeat_ticks": 3, "election_ticks": 15})
-"""Slow enough for a machine with fewer cores than brokers."""
+"""Timing of several brokers: slow enough for a machine with fewer cores than brokers."""
 
 
 class KitCluster(Cluster):
@@ -52,36 +52,36 @@ class KitCluster(Cluster):
         self._forks: dict[int, ForkedBroker] = {}
 
     def lose_power(self, broker: int, seed: int) -> None:
-        """Returns when the broker has ended."""
+        """Let a broker lose power; returns when it has ended."""
         if broker not in self.running:
-            raise ClusterFailed(f"broker {broker} does not run")
+            raise ClusterFailed(f"broker {broker} is not running")
         self._killed.add(self._forks[broker].pid)
         self._forks[broker].lose_power(seed)
 
     def kill_leader(self, topic: str, partition: int) -> int:
-        """Returns the broker that was killed."""
+        """Kill the leader of a partition; return its id."""
         leader = self.leader(topic, partition)
         self.kill(leader)
         return leader
 
     def set_clock(self, shift_ms: int, passed_ms: int) -> None:
-        """Set the clocks of all brokers, also of brokers that are started later."""
+        """Set the clocks of all brokers, including brokers that start later."""
         for broker, faults in self._faults.items():
             self._set(broker, replace(faults, shift_ms=shift_ms, passed_ms=passed_ms))
 
     def slow_disk(self, broker: int, delay_ms: int) -> None:
-        """The disk of one broker, also after its next start."""
+        """Delay the disk of one broker, also after its next start."""
         self._set(broker, replace(self._faults[broker], disk_delay_ms=delay_ms))
 
     def partition(self, sides: Sequence[Collection[int]]) -> None:
-        """Cut the links between brokers of different sides; a broker without a side has all its links."""
+        """Cut the links between brokers of different sides; a broker without a side keeps all its links."""
         for broker, faults in self._faults.items():
             own = [side for side in sides if broker in side]
             cut = tuple(peer for side in sides if own and side not in own for peer in side)
             self._set(broker, replace(faults, cut=cut))
 
     def destroy(self) -> list[str]:
-        """End all brokers and delete their files; what they did wrong."""
+        """End all brokers and delete their files; return their unexpected exits and tracebacks."""
         found = self.broken()
         for broker in self.running:
             self.kill(broker)
@@ -114,7 +114,7 @@ class Supervisor:
             return orders.Failed(f"{type(error).__name__}: {error}")
 
     def close(self) -> None:
-        """End everything."""
+        """End all clusters."""
         for cluster in self._clusters.values():
             cluster.destroy()
 
@@ -155,11 +155,11 @@ class Supervisor:
 
 
 def main() -> None:
-    """Carry out orders until there are no more."""
+    """Carry out orders until the input ends."""
     for name in [name for name in os.environ if name.upper().startswith("RAFTLOG_")]:
         del os.environ[name]  # settings of other brokers
     gc.enable()
-    gc.freeze()  # forks share what was imported
+    gc.freeze()  # forks share the imported modules
     supervisor, decoder = Supervisor(), msgspec.json.Decoder(orders.Order)
     try:
         for line in sys.stdin.buffer:

@@ -32,7 +32,7 @@ logs.LogQueue = partial(logs.LogQueue, lines_max={LINES_MAX})
 main()
 """
 DROPPED: Final = re.compile(r"^raftlog_log_lines_dropped_total (\d+)", re.MULTILINE)
-TOLD: Final = re.compile(r"(\d+) log lines were left out here")
+TOLD: Final = re.compile(r"(\d+) log lines were dropped here")
 
 
 def is_ready(url: str) -> bool:

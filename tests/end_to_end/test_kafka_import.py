@@ -148,7 +148,7 @@ def test_what_cannot_be_imported_is_refused_and_says_why(
     source = kafka.create("odd")
     create_topic(unbroken.urls[0], "narrow", 2)
     create_topic(unbroken.urls[0], "stamped", 3)
-    assert "Kafka has no topic 'none'" in refusal(f"kafka://{kafka.address}/none")
+    assert "Kafka cluster has no topic 'none'" in refusal(f"kafka://{kafka.address}/none")
     assert "topic narrow has 2 partitions, and odd in Kafka has 3" in refusal(source, "--into", "narrow")
     assert "message.timestamp.type=CreateTime" in refusal(source, "--into", "stamped")
     assert "is not an address such as kafka://localhost:9092/orders" in refusal("localhost", code=2)

@@ -1,4 +1,4 @@
-"""``python -m verification.abuse --seed 7 --seconds 60``: requests of a seed. ``--attack NAME``: others.
+"""Runs attacks: ``python -m verification.abuse --seed 7 --seconds 60``, or ``--attack NAME``.
 
 The exit status is 1 if a guarantee was broken, an event loop was blocked, or memory grew beyond its bound.
 """
@@ -15,7 +15,7 @@ from verification.abuse.target import AT_ONCE, Attack
 
 
 def main() -> None:
-    """Run the attacks that are named, else the requests of the seed."""
+    """Run the named attacks, or the requests of the seed."""
     parser = argparse.ArgumentParser(prog="python -m verification.abuse", description=__doc__)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--seconds", type=float, default=60.0)

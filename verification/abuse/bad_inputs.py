@@ -1,7 +1,8 @@
-"""Requests with extreme values, sent to all brokers: one mistake each, and many at once drawn from a seed.
+"""Sends requests with extreme values to all brokers: one mistake each, or many at once, from a seed.
 
-``extremes`` derives them from the contract that a broker publishes; here they meet things that exist: a topic
-with records, an open transaction, a delayed message, a schedule, a member of a group, leased jobs.
+``extremes`` derives the requests from the contract that a broker publishes; here they name existing
+resources: a topic with records, an open transaction, a delayed message, a schedule, a group member, leased
+jobs.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ BAD_BODIES: Final = (
     *(b"", b"{", b"null", b"[]", b"0", b'""', b"{}{}", b"\xff\xfe", b"[" * 100_000, b'{"a":' * 50_000),
     *(b'{"name":"a","name":"b"}', b'{"name":"\\ud800"}', b'{"partitions":1e400}', b"\x00" * 100),
 )
-ANSWER_S: Final = 2.0  # requests may wait for long; what matters here is who else waits
+ANSWER_S: Final = 2.0  # requests may wait longer; the attack is about other waiting clients
 ONE_OF: Final = 6  # of all single mistakes; each field has several dozen
-SHARPEST: Final = (f"= {1 << 64}", r"= 'x\n'")  # ends of names: values that no sample leaves out
-ROUND: Final = 300  # requests between two looks that everything named still exists
+SHARPEST: Final = (f"= {1 << 64}", r"= 'x\n'")  # ends of names, whose values every sample includes
+ROUND: Final = 300  # requests after which the named resources are created again if needed
 SEED: Final = 7
 SECONDS: Final = 30.0
-MIXED_MIN: Final = 60  # on a slow machine the time may be over before the first request
+MIXED_MIN: Final = 60  # requests, in case a slow machine spends the time before the first one
 ABSENT_BROKER: Final = 99  # brokers that exist would be drained
 _FIXED: Final[dict[str, object]] = {
     **dict.fromkeys(("broker", "broker_id"), ABSENT_BROKER),
@@ -45,14 +46,14 @@ _JSON: Final = {"Content-Type": media_types.JSON}
 
 
 def one_mistake(target: Target) -> Counter[str]:
-    """Extremes of every field, one at a time; a short form has a part of them."""
+    """Send extremes of every field, one at a time; a short run sends a part of them."""
     contract = contract_of(target)
     some = sample if target.scale >= 1 else _every
     return sent(target, contract, some(all_of(contract), round(ONE_OF / target.scale)))
 
 
 def of_the_table(target: Target) -> Counter[str]:
-    """Every extreme body that is no JSON, and a part of the extreme query strings and headers."""
+    """Send every extreme body that is not JSON, and a part of the extreme query strings and headers."""
     contract = contract_of(target)
     some = round(ONE_OF / target.scale)
     of_bodies = _every(tabled_bodies(contract), max(1, some // ONE_OF))
@@ -64,19 +65,19 @@ def _every(requests: Iterable[Extreme], one_of: int) -> Iterator[Extreme]:
 
 
 def all_of(contract: Contract) -> Iterator[Extreme]:
-    """All requests with one mistake."""
+    """Return all requests with one mistake."""
     return chain(bad_bodies(contract), contract.one_by_one())
 
 
 def sample(requests: Iterable[Extreme], one_of: int) -> Iterator[Extreme]:
-    """Every so many of these requests, and those with the values that found most."""
+    """Yield every n-th of these requests, and those with the values that found most errors."""
     for number, request in enumerate(requests):
         if number % one_of == 0 or request.name.endswith(SHARPEST):
             yield request
 
 
 def mixed(target: Target, seed: int = SEED, seconds: float = SECONDS) -> Counter[str]:
-    """Whole requests drawn from a seed, for so many seconds, and at least ``MIXED_MIN``."""
+    """Send whole requests drawn from a seed for ``seconds``, and at least ``MIXED_MIN``."""
     ends_at = time.monotonic() + seconds * target.scale
     contract = contract_of(target)
     drawn = enumerate(contract.mixed(seed))
@@ -85,16 +86,16 @@ def mixed(target: Target, seed: int = SEED, seconds: float = SECONDS) -> Counter
 
 
 def contract_of(target: Target) -> Contract:
-    """Fetch the OpenAPI document that the brokers publish; ``known_to`` has names for it."""
+    """Fetch the OpenAPI document that the brokers publish; ``known_to`` fills its names."""
     answer, document = target.ask("GET", documents.OPENAPI.path)
     assert answer == "200", answer
     return Contract(json.loads(document), {})
 
 
 def known_to(target: Target, number: int = 0) -> dict[str, object]:
-    """Create whatever requests of a round may name, unless it exists; values by the names of fields.
+    """Create the resources that a round may name, if they are missing; return values by field name.
 
-    Groups are new in each round: one without members, one with a member, one that works off a queue.
+    Each round has new groups: one without members, one with a member, and one that is a queue.
     """
     topic, record = target.topic, {"value": "v", "key": "k"}
     idle, joined, working = f"idle-{number}", f"joined-{number}", f"working-{number}"
@@ -127,7 +128,7 @@ def known_to(target: Target, number: int = 0) -> dict[str, object]:
 
 
 def bad_bodies(contract: Contract) -> Iterator[Extreme]:
-    """Bodies that are wrong as a whole, for each media type of each operation."""
+    """Yield bodies that are invalid as a whole, for each media type of each operation."""
     for good, media_type in contract.bodies():
         for body in BAD_BODIES:
             yield Extreme(
@@ -136,7 +137,7 @@ def bad_bodies(contract: Contract) -> Iterator[Extreme]:
 
 
 def sent(target: Target, contract: Contract, requests: Iterable[Extreme]) -> Counter[str]:
-    """Send requests of this contract to all brokers, and keep alive what they name; counts the responses."""
+    """Send requests to all brokers, and recreate the resources that they name; count the responses."""
     responses: Counter[str] = Counter()
     left, numbers = iter(requests), count()
     contract.known.update(known_to(target, next(numbers)))
@@ -147,7 +148,7 @@ def sent(target: Target, contract: Contract, requests: Iterable[Extreme]) -> Cou
 
 
 def _answer(target: Target, requests: tuple[Extreme, ...], number: int) -> str:
-    """The answer; a wrong one with the request that got it."""
+    """Return the response; if it is wrong, with the request that got it."""
     one = requests[number]
     answer, _ = target.ask(one.method, one.path, one.body, one.headers, broker=number, answer_s=ANSWER_S)
     return f"{answer} ({one.name})" if is_wrong(answer) else answer

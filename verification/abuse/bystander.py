@@ -1,8 +1,8 @@
-"""A correct client in a process of its own, which the attacks must not disturb.
+"""Runs a correct client in a separate process, which the attacks must not disturb.
 
 It checks the liveness of every broker and produces numbered values, both fifty times a second on persistent
-connections, and measures the durations. Its duties come less often: readiness of a broker, a commit of
-offsets of a group of each coordinator, a transaction, a delayed message. In the end it reports the
+connections, and measures the durations. Its other duties are less frequent: readiness of a broker, a commit
+of offsets of a group of each coordinator, a transaction, a delayed message. At the end it reports the
 acknowledged values for a final read.
 """
 
@@ -43,7 +43,7 @@ class Seen:
     refused: Counter[str] = field(default_factory=Counter)
     acknowledged: list[str] = field(default_factory=list)
     duties: dict[str, list[float]] = field(default_factory=lambda: {duty: [] for duty in DUTIES})
-    """Durations of the duties that were done."""
+    """Durations of the completed duties, in seconds."""
 
     def add(self, later: Seen) -> None:
         """Append the results of the next period."""
@@ -71,7 +71,7 @@ class Bystander:
         )
 
     def take(self) -> Seen:
-        """The results since the last call."""
+        """Return the results since the last call."""
         self._pipe.send(_TAKE)
         seen = self._pipe.recv()
         assert isinstance(seen, Seen)
@@ -172,12 +172,12 @@ async def _attend_to(
 
 
 def _why(what: str, status: int, content: bytes) -> str:
-    """The refusal with its reason, which tells the path: a lost leader, a full queue, a share used up."""
+    """Return a refusal with its reason, which shows the cause: a lost leader, a full queue, a used share."""
     return f"{what}: {status} {read_problem(content)}"
 
 
 def _duty(duty: str, topic: str, group: str, number: int) -> tuple[str, str, object, str | None]:
-    """The method, the path and the body of a request, and the value that it stores."""
+    """Return method, path and body of a request, and the value that it stores."""
     value = f"{duty} {number}"
     records, offset = [{"value": value}], {"topic": topic, "partition": 0, "offset": 0}
     match duty:

@@ -1,8 +1,9 @@
-"""Extreme requests, derived from the contract that a broker publishes.
+"""Derives extreme requests from the contract that a broker publishes.
 
-``one_by_one`` gives every field of every operation every extreme value, in a request that is valid otherwise.
+``one_by_one`` gives every field of every operation every extreme value, in an otherwise valid request.
 ``mixed`` draws whole requests from a seed: most fields valid, many at their limits, a few extreme. Equal
-documents and seeds give equal requests. Sending them and judging the responses is left to ``bad_inputs``.
+documents and seeds give equal requests. Leaves to others: sending requests and checking responses
+(``bad_inputs``).
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ Json = object
 
 MANY: Final = 100_000  # items, and levels of nesting
 LONG: Final = 1_000_000  # characters
-URL_TEXT_MAX: Final = 9_000  # characters; a longer path is refused without a look at it
-_DEEP: Final = "\x01deep\x01"  # stands for a value that json.dumps cannot write
+URL_TEXT_MAX: Final = 9_000  # characters; a longer path is refused without parsing
+_DEEP: Final = "\x01deep\x01"  # placeholder for a value that json.dumps cannot write
 _EDGES: Final = (31, 53, 63, 64)
 INTEGERS: Final = (
     *(0, -1, 10**400, -(10**400), 1.5, 1e308),
@@ -38,13 +39,19 @@ STRINGS: Final = (
     *("60 24 32 13 8", "* * 31 2 *", "../../etc/passwd", "127", "AA==", "f" * 32),
 )
 OTHERS: Final[tuple[Json, ...]] = (None, True, [], {}, [[]], {"": None}, _DEEP)
-_SHARE: Final = {"path": 0.02, "query": 0.05, "header": 0.05}  # of mixed requests with an extreme there
-_SHARE_OF_DELETIONS: Final = 0.9  # what is deleted is missing to the requests after it
+_SHARE: Final = {
+    "path": 0.02,
+    "query": 0.05,
+    "header": 0.05,
+}  # share of mixed requests with an extreme value in this place
+_SHARE_OF_DELETIONS: Final = (
+    0.9  # share of deletions left out, because later requests need the deleted resources
+)
 _CANDIDATES: Final = ("1s", "0" * 32, "0" * 64, "http://localhost:1")
 
 
 class _Again(str):
-    """A field name that one JSON object can have twice."""
+    """A field name that can appear twice in one JSON object."""
 
     __slots__ = ()
     __hash__ = object.__hash__
@@ -55,7 +62,7 @@ class _Again(str):
 
 @dataclass(frozen=True, slots=True)
 class Extreme:
-    """One request; ``name`` says which field has which value."""
+    """One request; ``name`` has the field and its value."""
 
     name: str
     method: str
@@ -72,32 +79,32 @@ class Contract:
     known: dict[str, object]
 
     def one_by_one(self) -> Iterator[Extreme]:
-        """Every field with every extreme value, the other fields valid."""
+        """Yield requests for every field with every extreme value; the other fields are valid."""
         for operation in self._operations():
             yield from operation.with_one_parameter()
             yield from operation.with_one_body()
 
     def mixed(self, seed: int) -> Iterator[Extreme]:
-        """Requests without end."""
+        """Yield requests without end."""
         rng = random.Random(seed)
         operations = [each for each in self._operations() for _ in range(each.weight)]
         while True:
             yield rng.choice(operations).drawn(rng)
 
     def bodies(self) -> Iterator[tuple[Extreme, str]]:
-        """A valid request of each operation with a body, and each media type that it may have."""
+        """Yield a valid request of each operation with a body, for each of its media types."""
         for operation in self._operations():
             for media_type in operation.media_types:
                 yield operation.valid, media_type
 
     def valid(self) -> Iterator[Extreme]:
-        """A valid request of each operation."""
+        """Yield a valid request of each operation."""
         for operation in self._operations():
             yield operation.valid
 
     @property
     def header_names(self) -> list[str]:
-        """The headers that any operation knows."""
+        """The names of headers of all operations."""
         parameters = (
             parameter
             for methods in self.document["paths"].values()
@@ -114,14 +121,14 @@ class Contract:
                 yield _Operation(self, method.upper(), template, described)
 
     def resolved(self, schema: Schema) -> Schema:
-        """The schema behind a reference."""
+        """Return the schema behind a reference."""
         if "$ref" not in schema:
             return schema
         found: Schema = self.document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
         return found
 
     def good(self, schema: Schema, name: str = "") -> Json:
-        """A short valid value of a field of this name."""
+        """Return a short valid value of a field with this name."""
         schema = self.resolved(schema)
         if name in self.known:
             return self.known[name]
@@ -146,7 +153,7 @@ class Contract:
         return {each: self.good(inner[each], each) for each in schema.get("required", ())}
 
     def mutants(self, schema: Schema, name: str = "") -> Iterator[tuple[str, Json]]:
-        """Pairs of a place and a value that is extreme at this place and valid elsewhere."""
+        """Yield pairs of a place and a value that is extreme at this place and valid elsewhere."""
         schema = self.resolved(schema)
         for value in _extremes_of(schema):
             yield f" = {_shown(value)}", value
@@ -189,7 +196,7 @@ class Contract:
             yield f" with {count} keys", {f"k{number}": good for number in range(count)}
 
     def drawn(self, schema: Schema, rng: random.Random, name: str = "") -> Json:
-        """A value that is mostly valid, often at a limit, and sometimes extreme."""
+        """Draw a value that is mostly valid, often at a limit, and sometimes extreme."""
         schema = self.resolved(schema)
         if rng.random() < 0.02:
             return rng.choice(_extremes_of(schema))
@@ -295,7 +302,7 @@ class _Operation:
 
 
 def _extremes_of(schema: Schema) -> list[Json]:
-    """Values for a field; numbers and texts around the limits of this schema among them."""
+    """Return values for a field, including numbers and texts around the limits of this schema."""
     kinds = {option.get("type") for option in schema.get("anyOf", [schema])}
     found: list[Json] = [*OTHERS]
     if kinds & {"integer", "number", None}:
@@ -310,7 +317,7 @@ def _extremes_of(schema: Schema) -> list[Json]:
 
 
 def _distinct(values: list[Json]) -> list[Json]:
-    """Each once; 0, 0.0 and False are different here."""
+    """Return distinct values; 0, 0.0 and False are different."""
     return list({repr(value)[:5_000]: value for value in values}.values())
 
 
@@ -335,7 +342,7 @@ def _parameter_values(parameter: Schema) -> list[str]:
 
 
 def _fits(value: Json, schema: Schema) -> bool:
-    """Whether a plain value is valid, as far as the schema says."""
+    """Return whether a plain value is valid, as far as the schema says."""
     if "enum" in schema:
         return value in schema["enum"]
     match schema.get("type"):

@@ -1,4 +1,4 @@
-"""Connections that announce, wait, do not read, or speak something else."""
+"""Attacks with connections that announce, wait, do not read, or do not speak HTTP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from raftlog.wire import media_types
 from verification.abuse.target import Attack, Target, raw_exchange
 
-IDLE_MAX: Final = 1_100  # more than a process with 1,024 descriptors can hold
+IDLE_MAX: Final = 1_100  # more than a process with 1,024 descriptors can have open
 HOLD_S: Final = 5.0
 _HOST: Final = b"Host: localhost\r\n"
 
@@ -24,7 +24,7 @@ def _address(target: Target, broker: int) -> tuple[str, int]:
 
 
 def idle_connections(target: Target) -> Counter[str]:
-    """Open up to ``IDLE_MAX`` connections; a request meanwhile gets a response or a refusal."""
+    """Open up to ``IDLE_MAX`` connections; a request during that time gets a response or a refusal."""
     with target.connections(IDLE_MAX) as opened:
         responses = Counter({"opened": len(opened)})
         responses[target.ask("GET", "/healthz/live")[0]] += 1
@@ -34,7 +34,7 @@ def idle_connections(target: Target) -> Counter[str]:
 
 
 def announced_bodies(target: Target) -> Counter[str]:
-    """Bodies of 16 MiB are announced and one byte of each is sent."""
+    """Announce bodies of 16 MiB, and send one byte of each."""
     head = (
         f"POST {target.records} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {media_types.JSON}\r\n"
         f"Content-Length: {16 << 20}\r\n\r\n{{"
@@ -48,7 +48,7 @@ def announced_bodies(target: Target) -> Counter[str]:
 
 
 def readers_that_do_not_read(target: Target) -> Counter[str]:
-    """Event streams from the beginning, and fetches, whose clients never read the response."""
+    """Open event streams from the beginning, and fetches, and never read the responses."""
     fetch = f"GET {target.records}?offset=earliest HTTP/1.1\r\nHost: localhost\r\n"
     stream = f"{fetch}Accept: text/event-stream\r\n\r\n"
     fetch += "\r\n"
@@ -64,7 +64,7 @@ def readers_that_do_not_read(target: Target) -> Counter[str]:
 
 
 def fetches_that_nobody_takes(target: Target) -> Counter[str]:
-    """Binary fetches of up to 16 MiB from the leader and through the other brokers, all at once."""
+    """Fetch up to 16 MiB as binary batches from all brokers at once, and never read the responses."""
     part = random.Random(13).randbytes(900_000)
     responses = Counter(
         target.ask("POST", target.records, part, {"Content-Type": media_types.OCTET_STREAM})[0]
@@ -83,7 +83,7 @@ def fetches_that_nobody_takes(target: Target) -> Counter[str]:
 
 
 def noise_behind_waits(target: Target) -> Counter[str]:
-    """Noise that comes while a request waits, and is read after it."""
+    """Send noise while a request waits; the broker reads the noise after its response."""
     wait = f"GET {target.records}?offset=latest&wait=2s HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     with target.connections(target.times(500), wait) as opened:
         for link in opened:
@@ -95,7 +95,7 @@ def noise_behind_waits(target: Target) -> Counter[str]:
 
 
 def not_http(target: Target) -> Counter[str]:
-    """Noise, TLS, and almost valid requests."""
+    """Send noise, TLS, and almost valid requests."""
     rng = random.Random(11)
     shapes = (
         lambda: rng.randbytes(rng.randint(1, 3000)),
@@ -118,7 +118,7 @@ def not_http(target: Target) -> Counter[str]:
 
 
 def noise_on_node_ports(target: Target) -> Counter[str]:
-    """Bytes that are not a handshake, on the ports between brokers."""
+    """Send bytes that are not a handshake to the ports between brokers."""
     rng = random.Random(12)
     http = b"GET / HTTP/1.1\r\n" + _HOST + b"\r\n"
     noise = [http if at % 3 == 0 else rng.randbytes(rng.randint(1, 4000)) for at in range(target.times(300))]
@@ -127,7 +127,7 @@ def noise_on_node_ports(target: Target) -> Counter[str]:
 
 
 def long_waits(target: Target) -> Counter[str]:
-    """Waits of years, from 300 connections that disconnect."""
+    """Request waits of years on 300 connections that disconnect."""
     wait = f"GET {target.records}?offset=latest&wait=99999999s HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     with target.connections(target.times(300), wait) as opened:
         time.sleep(HOLD_S * target.scale)

@@ -1,4 +1,4 @@
-"""Requests that are small to send and expensive to serve."""
+"""Attacks with requests that are small to send and expensive to serve."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from raftlog.wire import groups, media_types, partitions, records, transactions
 from verification.abuse.target import BATCH, Attack, Target
 
 BOMB_BYTES: Final = 15 << 20
-BLANK_BYTES: Final = 8 << 20  # the JSON decoder passes over 16 MiB of blanks or escapes in some 45 ms
+BLANK_BYTES: Final = 8 << 20  # the JSON decoder skips 16 MiB of blanks or escapes in some 45 ms
 _CRC_AT: Final = 17
 _CRC: Final = struct.Struct(">I")
 
@@ -25,7 +25,7 @@ def _bomb(content: bytes) -> bytes:
 
 
 def bombs_read_as_json(target: Target) -> Counter[str]:
-    """A few kilobytes that decompress to a record of 15 MiB, five concurrent reads."""
+    """Produce a few kilobytes that decompress to a record of 15 MiB, and read it five times concurrently."""
     responses: Counter[str] = Counter()
     for content in (bytes(BOMB_BYTES), b"x" * BOMB_BYTES, b"[" + b"1," * (BOMB_BYTES // 2 - 1) + b"1]"):
         answer, body = target.ask("POST", target.records, _bomb(content), BATCH)
@@ -41,20 +41,20 @@ def _read(target: Target, offset: int, broker: int) -> str:
 
 
 def bombs_in_one_body(target: Target) -> Counter[str]:
-    """Nine hundred of them in one request."""
+    """Produce nine hundred compressed bombs in one request."""
     body = _bomb(bytes(BOMB_BYTES)) * 900
     return Counter([target.ask("POST", target.records, body, BATCH)[0]])
 
 
 def many_batches(target: Target) -> Counter[str]:
-    """A body of 240,000 batches of one record."""
+    """Produce a body of 240,000 batches of one record."""
     body = build_batch([Record(b"v")], codec=Codec.NONE, timestamp_ms=1) * 240_000
     body = body[: 16 << 20]
     return target.at_once(2, lambda broker: target.ask("POST", target.records, body, BATCH, broker=broker)[0])
 
 
 def many_records_deflated(target: Target) -> Counter[str]:
-    """A few kilobytes of compressed JSON with 1.3 million records."""
+    """Produce a few kilobytes of compressed JSON with 1.3 million records."""
     body = b'{"records":[' + b",".join([b'{"value":1}'] * 1_300_000) + b"]}"
     headers = {"Content-Type": media_types.JSON, "Content-Encoding": "deflate"}
     packed = zlib.compress(body, 9)
@@ -64,7 +64,7 @@ def many_records_deflated(target: Target) -> Counter[str]:
 
 
 def large_texts(target: Target) -> Counter[str]:
-    """Compressed JSON of 15 MiB that is no JSON, or one huge value, for operations on and off the loop."""
+    """Send compressed JSON of 15 MiB that is invalid or one huge value, to several operations."""
     texts = (b"x", b"\\u0041", "é".encode(), b"AAAA")
     bodies = [b" " * BLANK_BYTES, b'{"records":[' + b" " * BLANK_BYTES + b"{}]}", b"\n" * BOMB_BYTES]
     for text in texts:
@@ -90,7 +90,7 @@ def large_texts(target: Target) -> Counter[str]:
 
 
 def undecodable_batches(target: Target) -> Counter[str]:
-    """Batches whose checksum is right and whose records are not."""
+    """Produce batches with correct checksums and damaged records."""
     responses: Counter[str] = Counter()
     whole = build_batch([Record(b"value" * 20)] * 5, codec=Codec.NONE, timestamp_ms=1)
     for at in range(HEADER_BYTES, len(whole), 7):
@@ -103,7 +103,7 @@ def undecodable_batches(target: Target) -> Counter[str]:
 
 
 def long_pages(target: Target) -> Counter[str]:
-    """Five concurrent readers of pages of ten thousand records, through 100,000 of them."""
+    """Read pages of ten thousand records with five concurrent readers, through 100,000 records."""
     batch = build_batch([Record(b"v")] * 10_000, codec=Codec.ZSTD, timestamp_ms=1)
     responses = Counter(target.ask("POST", target.records, batch, BATCH)[0] for _ in range(target.times(10)))
 
@@ -118,7 +118,7 @@ def long_pages(target: Target) -> Counter[str]:
 
 
 def many_producers(target: Target) -> Counter[str]:
-    """New producer ids, and one batch with each of several ids that were never allocated."""
+    """Allocate producer ids, and send one batch with each of several ids that were never allocated."""
     responses: Counter[str] = Counter()
     for number in range(target.times(500)):
         responses[target.ask("POST", records.CREATE.path, b"{}", {"Content-Type": media_types.JSON})[0]] += 1
@@ -135,7 +135,7 @@ def many_producers(target: Target) -> Counter[str]:
 
 
 def foreign_pages(target: Target) -> Counter[str]:
-    """Requests that a page in an operator's browser can send: a foreign Host, a foreign Origin."""
+    """Send requests that a page in an operator's browser can send: a foreign Host, a foreign Origin."""
     responses: Counter[str] = Counter()
     move = partitions.TRANSFER_LEADERSHIP.at(topic=target.topic, partition=0)
     for _ in range(target.times(100)):

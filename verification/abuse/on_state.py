@@ -1,6 +1,6 @@
-"""Requests that fill or poison what coordinators keep: groups, transactions, delayed messages, keys.
+"""Attacks that fill or poison the state of coordinators: groups, transactions, delayed messages, keys.
 
-They come from an address of their own: brokers give one client a part of the room.
+They come from a separate address: brokers give each client a share of the room.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Post = tuple[str, str, object, Mapping[str, str]]  # method, path, body, further
 
 
 def poisoned_epochs(target: Target) -> Counter[str]:
-    """Leader epochs that no record can carry, for groups of all coordinators."""
+    """Commit leader epochs that no record can have, for groups of all coordinators."""
     bodies = {"offsets": [{"topic": target.topic, "partition": 0, "offset": 0, "leader_epoch": EPOCH}]}
     return _all(target, [_commit(f"poison-{number}", bodies) for number in range(target.times(500))])
 
 
 def many_groups(target: Target) -> Counter[str]:
-    """A thousand groups, and lists of one of them."""
+    """Create a thousand groups, and list one group repeatedly."""
     body = {"offsets": [{"topic": target.topic, "partition": 0, "offset": 0}]}
     responses = _all(target, [_commit(f"many-{number}", body) for number in range(target.times(1_000))])
     lists: list[Post] = [
@@ -45,7 +45,7 @@ def many_groups(target: Target) -> Counter[str]:
 
 
 def offset_metadata(target: Target) -> Counter[str]:
-    """Committed offsets with the longest metadata, in more groups than there is room for."""
+    """Commit offsets with the longest metadata, in more groups than there is room for."""
     _make(target, WIDE, WIDTH, {})
     offsets = [
         {"topic": WIDE, "partition": partition, "offset": 0, "metadata": METADATA}
@@ -56,7 +56,7 @@ def offset_metadata(target: Target) -> Counter[str]:
 
 
 def idempotency_keys(target: Target) -> Counter[str]:
-    """Keyed requests whose answers are kept, as large as they may be."""
+    """Send requests with keys, whose kept responses are as large as possible."""
     body = {"records": [{"value": 0}] * 1_000}
     path = record_operations.PRODUCE.path.format(topic=target.topic)
     return _all(
@@ -66,7 +66,7 @@ def idempotency_keys(target: Target) -> Counter[str]:
 
 
 def messages_for_the_year_9999(target: Target) -> Counter[str]:
-    """Delayed messages that never leave, in fewer and fewer a request."""
+    """Produce delayed messages that are never due, in smaller and smaller requests."""
     _make(target, FOREVER, 1, {"retention.ms": -1})
     path = record_operations.PRODUCE.path.format(topic=FOREVER) + YEAR_9999
     return _all(
@@ -80,13 +80,13 @@ def messages_for_the_year_9999(target: Target) -> Counter[str]:
 
 
 def transactional_ids(target: Target) -> Counter[str]:
-    """Long transactional ids, none of which is used again."""
+    """Open long transactional ids, none of which is used again."""
     named = [{"transactional_id": f"{number:08d}" + "x" * 200} for number in range(target.times(800))]
     return _all(target, [("POST", transactions.LIST.path, body, {}) for body in named])
 
 
 def large_subscriptions(target: Target) -> Counter[str]:
-    """A member with a thousand long topics, and small joins that make it written again."""
+    """Join a member with a thousand long topics, and small members whose joins rewrite its row."""
     path = members.JOIN.path.format(group="amplified")
     sessions = {"session_timeout": "6s", "rebalance_timeout": "1s"}
     large = {"topics": [f"{number:04d}" + "x" * 245 for number in range(1_000)], "member_id": "large"}
@@ -95,7 +95,7 @@ def large_subscriptions(target: Target) -> Counter[str]:
 
 
 def prepared_for_a_day(target: Target) -> Counter[str]:
-    """Transactions that ask for a day in which nobody reads what is written after them."""
+    """Prepare transactions for a day, during which later records are not visible."""
     responses: Counter[str] = Counter()
     for number in range(target.times(20)):
         opened, content = target.ask(
@@ -108,7 +108,7 @@ def prepared_for_a_day(target: Target) -> Counter[str]:
 
 
 def values_without_end(target: Target) -> Counter[str]:
-    """Bodies of megabytes that are long to decode: keys, nesting, escapes, a bomb."""
+    """Send bodies of megabytes that are slow to decode: keys, nesting, escapes, a bomb."""
     records, topics = record_operations.PRODUCE.path.format(topic=target.topic), topic_operations.LIST.path
     keys = b",".join(b'"k%d":1' % number for number in range(900_000))
     bodies: list[tuple[str, bytes, dict[str, str]]] = [
@@ -126,7 +126,7 @@ def values_without_end(target: Target) -> Counter[str]:
 
 
 def connections_of_one_address(target: Target) -> Counter[str]:
-    """More connections than one client may have; others get new ones."""
+    """Open more connections than one client may have; other clients must still get new ones."""
     with target.connections(1_100):
         return Counter(
             replace(target, source="").ask("GET", topic_operations.LIST.path)[0] for _ in range(20)
@@ -143,7 +143,7 @@ def _make(target: Target, topic: str, partitions: int, config: Mapping[str, int]
 
 
 def _all(target: Target, requests: Iterable[Post]) -> Counter[str]:
-    """Send them to all brokers, several at once."""
+    """Send requests to all brokers, several at once."""
     listed = list(requests)
 
     def send(number: int) -> str:
@@ -158,8 +158,8 @@ def _strict(name: str, run: Callable[[Target], Counter[str]], bound_mib: int = 0
     return Attack(name, lambda target: run(replace(target, source=STRANGER)), bound_mib, is_strict=True)
 
 
-# Bounds are what the broker that grew most took in two runs (at a load of 10 to 20), rounded up;
-# what an attack takes in passing is in ``BEYOND_BOUND_MIB``.
+# Bounds are the growth of the broker that grew most in two runs (at a load of 10 to 20), rounded up; the
+# temporary memory of an attack is in ``BEYOND_BOUND_MIB``.
 ATTACKS: Final = (
     _strict("leader epochs of 2^64", poisoned_epochs),
     _strict("values without end", values_without_end, bound_mib=96),  # 105 and 115: body, text, values, batch

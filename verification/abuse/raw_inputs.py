@@ -1,4 +1,4 @@
-"""Requests whose extremes no schema describes: batches, lines, query strings and headers.
+"""Defines requests whose extreme input no schema describes: batches, lines, query strings and headers.
 
 One table of bodies for each media type, one of query strings and one of headers are applied to every
 operation of the contract. Equal contracts give equal requests.
@@ -33,7 +33,7 @@ Named = tuple[str, bytes]
 
 
 def tabled_bodies(contract: Contract) -> Iterator[Extreme]:
-    """Each body of the table, for each operation that takes its media type."""
+    """Yield each body of the table, for each operation that accepts its media type."""
     for good, media_type in contract.bodies():
         sent = {**good.headers, "Content-Type": media_type}
         for name, body in BODIES.get(media_type, lambda: iter(()))():
@@ -41,7 +41,7 @@ def tabled_bodies(contract: Contract) -> Iterator[Extreme]:
 
 
 def tabled_heads(contract: Contract) -> Iterator[Extreme]:
-    """Each query string and header of the table, for each operation."""
+    """Yield each query string and header of the table, for each operation."""
     for good in contract.valid():
         separator = "&" if "?" in good.path else "?"
         for query in QUERIES:
@@ -51,13 +51,13 @@ def tabled_heads(contract: Contract) -> Iterator[Extreme]:
             for value in values:
                 told = f"{good.name} {name}: {ascii(value)[:40]}"
                 yield Extreme(told, good.method, good.path, {**good.headers, name: value}, good.body)
-        for name in (*HEADERS, *contract.header_names):  # twice: the names of headers have no case
+        for name in (*HEADERS, *contract.header_names):  # sent twice: names of headers are case-insensitive
             twice = {**good.headers, name.lower(): "1", name.upper(): "2"}
             yield Extreme(f"{good.name} {name} twice", good.method, good.path, twice, good.body)
 
 
 def batches() -> Iterator[Named]:
-    """Binary batches: each field of the header at its ends, lengths and sizes that lie, damaged records."""
+    """Yield binary batches: header fields at their limits, false lengths and sizes, damaged records."""
     whole = build_batch([Record(b"v" * 100, b"k")] * 3, codec=Codec.NONE, timestamp_ms=1)
     header = parse_header(whole)
     for field, bits in _BITS.items():
@@ -65,7 +65,7 @@ def batches() -> Iterator[Named]:
             yield f"{field} = {number}", _headed(header._replace(**{field: number}), whole, field)
     for codec in Codec:
         packed = build_batch([Record(b"v" * 1_000)] * 3, codec=codec, timestamp_ms=1)
-        for number in range(8):  # a codec that is not that of the body, or none at all
+        for number in range(8):  # a codec that does not match the body, or none
             attributes = parse_header(packed).attributes & ~7 | number
             yield f"{codec.name} as {number}", _rebodied(packed, packed[_HEADER_BYTES:], attributes)
         for name, body in _lies(codec):
@@ -80,7 +80,7 @@ def batches() -> Iterator[Named]:
 
 
 def lines() -> Iterator[Named]:
-    """NDJSON: ends of lines, numbers of lines, marks, depth, lengths, and text that is no JSON."""
+    """Yield NDJSON: line ends, numbers of lines, marks, depth, lengths, and text that is not JSON."""
     yield from _LINES.items()
     yield "a million empty lines", b"\n" * MANY
     yield "a million blank lines", b" \r\n" * (MANY // 3)
@@ -95,7 +95,7 @@ def lines() -> Iterator[Named]:
 
 
 def raw_values() -> Iterator[Named]:
-    """Raw bodies, of which everything is a value: nothing, zeros, and more than a batch may have."""
+    """Yield raw bodies, which are single values: empty, zeros, and longer than a batch."""
     yield "nothing", b""
     yield "zeros", bytes(1_000)
     yield "more than a batch takes", bytes(LONG)
@@ -174,14 +174,14 @@ _RECORDS: Final = {
 
 
 def _ends(good: int, bits: int, *, is_signed: bool) -> list[int]:
-    """Numbers at the ends of a field of so many bits, and beside the right one."""
+    """Return numbers at the limits of a field of this many bits, and next to the right number."""
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
     found = {low, low + 1, -1, 0, 1, good - 1, good + 1, high - 1, high, 1 << bits // 2}
     return sorted(number for number in found if low <= number <= high and number != good)
 
 
 def _headed(header: BatchHeader, whole: bytes, field: str) -> bytes:
-    """The batch with another header; its checksum is right, unless that is the field."""
+    """Return the batch with another header; its checksum is right, unless ``field`` is the checksum."""
     data = bytearray(pack_header(*header) + whole[_HEADER_BYTES:])
     if field != "crc":
         _CRC.pack_into(data, _CRC_AT, checksum(data))
@@ -189,7 +189,7 @@ def _headed(header: BatchHeader, whole: bytes, field: str) -> bytes:
 
 
 def _rebodied(whole: bytes, body: bytes, attributes: int | None = None) -> bytes:
-    """The batch with another body, whose length and checksum are right."""
+    """Return the batch with another body, whose length and checksum are right."""
     header = parse_header(whole)
     length = header.batch_length - (len(whole) - _HEADER_BYTES) + len(body)
     kept = header.attributes if attributes is None else attributes
@@ -197,7 +197,7 @@ def _rebodied(whole: bytes, body: bytes, attributes: int | None = None) -> bytes
 
 
 def _lies(codec: Codec) -> Iterator[Named]:
-    """Compressed bodies that claim another size than they have, or have more than anybody should hold."""
+    """Yield compressed bodies that claim a wrong size, or decompress to too many bytes."""
     small, large = b"v" * 1_000, bytes(64 << 20)
     match codec:
         case Codec.GZIP:

@@ -1,4 +1,4 @@
-"""All attacks against three real brokers that may open 1,024 files each, and their results.
+"""Runs all attacks against three real brokers that may open 1,024 files each, and reports the results.
 
 Decides: what is measured during an attack and what counts as a failure: a forbidden response, a traceback,
 the end of a process, or an acknowledged record that cannot be read. Times and memory are measured and
@@ -30,17 +30,22 @@ from verification.abuse.target import Attack, Target, is_wrong
 
 OPEN_FILES_MAX: Final = 1024
 CALM: Final = "calm"
-# Of each histogram by itself: a page of metrics is written in slices, and a look may fall between two.
+# Each histogram is compared with itself: a page of metrics is written in slices, and a look may fall between
+# two slices.
 LOOKS: Final = tuple(
     f"raftlog_event_loop_{name}_seconds_{part}"
     for name in ("held", "delay")
     for part in ("count", 'bucket{le="0.05"}')
 )
 SETTLE_S: Final = 2.0
-READ_S: Final = LIMIT_S  # how long the bystander's records may be refused in the end
+READ_S: Final = LIMIT_S  # longest time for which the bystander's records may be refused at the end
 BEYOND_BOUND_MIB: Final = 32
-SERVED_S: Final = LIMIT_S  # of each duty, and after an attack until all are done again
-REFUSED_MAX: Final = 5  # to the bystander in a strict attack: leaders may move, since requests may ask for it
+SERVED_S: Final = (
+    LIMIT_S  # longest time of each duty, and time after an attack within which all duties are done again
+)
+REFUSED_MAX: Final = (
+    5  # refusals of the bystander in a strict attack: leaders may move, because requests may ask for it
+)
 COORDINATORS: Final = 16  # partitions of internal topics
 
 
@@ -64,13 +69,13 @@ ATTACKS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One attack. Memory is that of the broker that grew most."""
+    """Result of one attack. Memory is that of the broker that grew most."""
 
     name: str
     seconds: float
     responses: Counter[str]
-    held: int  # samples of event loops, of all brokers, that were blocked for more than 50 ms
-    late: int  # samples with that delay for any reason, including a busy machine
+    held: int  # samples of all brokers' event loops that were blocked for more than 50 ms
+    late: int  # samples that were late for any reason, including a busy machine
     slowest_probe_ms: float
     produce_p99_ms: float
     refused: Counter[str]  # of the bystander's requests
@@ -94,7 +99,7 @@ class Result:
     @property
     def failures(self) -> list[str]:
         """Guarantees that were broken."""
-        found = [*self.wrong, *(f"{duty} is not served after it" for duty in self.not_served)]
+        found = [*self.wrong, *(f"{duty} is not served after the attack" for duty in self.not_served)]
         if self.is_strict and self.refused.total() > REFUSED_MAX:
             found += [f"refused to the bystander: {why}" for why in self.refused]
         if self.slowest_duty_ms > 1000 * SERVED_S:
@@ -122,13 +127,13 @@ class Findings:
 
 
 def _silent(_: Result) -> None:
-    """Tell nobody."""
+    """Ignore the result."""
 
 
 def run_suite(
     attacks: Iterable[Attack] = ATTACKS, *, scale: float = 1.0, tell: Callable[[Result], None] = _silent
 ) -> Findings:
-    """Run these attacks, each ``scale`` times as long or as often; ``tell`` gets each result as it comes.
+    """Run these attacks, each scaled by ``scale``; ``tell`` gets each result.
 
     Raises ``ClusterFailed``.
     """
@@ -149,11 +154,11 @@ def run_suite(
                 results.append(_measured(cluster, bystander, attack, target, acknowledged))
                 tell(results[-1])
             refused = _refused_in_the_end(bystander, acknowledged)
-        failures = [f"not served in the end: {why}" for why in refused]
+        failures = [f"not served at the end: {why}" for why in refused]
         failures += [failure for result in results for failure in result.failures]
         failures += cluster.broken()
         lost = _lost(cluster, target, set(acknowledged))
-        failures += [f"acknowledged and not to be read: {sorted(lost)[:10]} of {len(lost)}"] if lost else []
+        failures += [f"acknowledged but not readable: {sorted(lost)[:10]} of {len(lost)}"] if lost else []
         return Findings(results, len(acknowledged), failures)
 
 
@@ -169,7 +174,7 @@ def _measured(
     acknowledged += bystander.take().acknowledged
     before, (held, late) = _resident_mib(cluster), _too_late(cluster)
     for broker in cluster.brokers:
-        Path(f"/proc/{cluster.pid(broker)}/clear_refs").write_text("5")  # the peak is counted from here
+        Path(f"/proc/{cluster.pid(broker)}/clear_refs").write_text("5")  # the peak is counted from here on
     began = time.monotonic()
     responses = attack.run(target)
     seconds = time.monotonic() - began
@@ -196,11 +201,11 @@ def _measured(
 
 
 def _not_served(bystander: Bystander, seen: Seen, times: int) -> list[str]:
-    """Wait until every duty is done so many times again; adds what the bystander saw meanwhile."""
+    """Wait until each duty is done ``times`` times again; add the bystander's results of this time."""
     done: Counter[str] = Counter()
     deadline = time.monotonic() + SERVED_S
     while min(done[duty] for duty in DUTIES) < times and time.monotonic() < deadline:
-        time.sleep(SETTLE_S / 10)  # between two looks
+        time.sleep(SETTLE_S / 10)  # pause between two looks
         newer = bystander.take()
         done.update({duty: len(durations) for duty, durations in newer.duties.items()})
         seen.add(newer)
@@ -208,7 +213,7 @@ def _not_served(bystander: Bystander, seen: Seen, times: int) -> list[str]:
 
 
 def _refused_in_the_end(bystander: Bystander, acknowledged: list[str]) -> list[str]:
-    """Wait for a round of all duties without a refusal; the refusals of the last round."""
+    """Wait for a round of all duties without a refusal; return the refusals of the last round."""
     deadline = time.monotonic() + SERVED_S
     while True:
         not_served = _not_served(bystander, seen := bystander.take(), COORDINATORS)
@@ -219,7 +224,7 @@ def _refused_in_the_end(bystander: Bystander, acknowledged: list[str]) -> list[s
 
 
 def _groups(cluster: Cluster, target: Target) -> list[str]:
-    """One group of each coordinator."""
+    """Return one group of each coordinator."""
     target.ask("PUT", groups.COMMIT.path.format(group="calm"), _FIRST_OFFSET, _JSON)
     found: dict[int, str] = {}
     names = (f"calm-{number}" for number in itertools.count())
@@ -231,7 +236,7 @@ def _groups(cluster: Cluster, target: Target) -> list[str]:
 
 
 def _lost(cluster: Cluster, target: Target, acknowledged: set[str]) -> set[str]:
-    """Acknowledged values that no reader gets, also some time later: delayed messages may be on their way."""
+    """Return acknowledged values that no reader gets; waits, because delayed messages may be on their way."""
     deadline = time.monotonic() + READ_S
     while (lost := acknowledged - set(_stored(cluster, target))) and time.monotonic() < deadline:
         time.sleep(SETTLE_S)
@@ -247,7 +252,7 @@ def _resident_mib(cluster: Cluster, what: str = "VmRSS") -> list[float]:
 
 
 def _too_late(cluster: Cluster) -> tuple[float, float]:
-    """Samples beyond 50 ms: without the time that the process had no CPU, and with it."""
+    """Count samples beyond 50 ms: without the time that the process had no CPU, and with it."""
     figures = [cluster.metrics(*LOOKS, broker=broker) for broker in cluster.brokers]
     return (
         sum(looks - in_time for looks, in_time, *_ in figures),

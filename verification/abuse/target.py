@@ -1,4 +1,4 @@
-"""Tools of an attack: the addresses of a cluster, a topic of its own, and ways to send any bytes."""
+"""Tools of attacks: the addresses of a cluster, a topic, and ways to send any bytes."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ NOT_ANSWERED: Final = "not answered"
 BATCH: Final = {"Content-Type": media_types.BATCH}
 TIMEOUT_S: Final = 60.0
 AT_ONCE: Final = 8  # requests of most attacks
-STRANGER: Final = "127.0.0.2"  # an address that is not the bystander's; all of 127/8 is loopback on Linux
+STRANGER: Final = "127.0.0.2"  # an address that the bystander does not use; all of 127/8 is loopback on Linux
 _DOCUMENTED: Final = {f"{kind.status} {error.code}" for error, kind in TABLE.items() if kind.status != 500}
-ANSWER_S: Final = 1.0  # how long to wait for a response to noise, and for the end of the connection
+ANSWER_S: Final = 1.0  # longest wait for a response to noise, and for the end of the connection
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One attack. ``run`` counts the responses; none may be a 500, or an error without a problem.
+    """One attack. ``run`` counts the responses; none may be a 500, or an error that is no problem document.
 
-    ``bound_mib`` is the memory that documented limits allow it: decompressed bodies, a decompressed batch,
-    and unread responses. While a ``is_strict`` attack lasts, the bystander gets almost no refusal.
+    ``bound_mib`` is the memory that documented limits allow: decompressed bodies, a decompressed batch, and
+    unread responses. During an ``is_strict`` attack, the bystander gets almost no refusal.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Target:
     source: str = ""  # address that connections come from
 
     def times(self, number: int) -> int:
-        """A number of repetitions, scaled."""
+        """Return a number of repetitions, scaled."""
         return max(1, round(number * self.scale))
 
     @property
@@ -69,14 +69,16 @@ class Target:
         answer_s: float = TIMEOUT_S,
         source: str = "",
     ) -> tuple[str, bytes]:
-        """One request on its own connection: its result, and the body."""
+        """Send one request on a new connection; return its result, and the body."""
         where = urlsplit(self.urls[broker % len(self.urls)])
         connection = _AnyBytes(where.hostname or "", where.port, answer_s, _bound(source or self.source))
         try:
             connection.request(method, path, body=body, headers=dict(headers or {}))
             answer = connection.getresponse()
             media_type = answer.getheader("Content-Type", "")
-            content = b"" if media_type.startswith(media_types.EVENT_STREAM) else answer.read()  # endless
+            content = (
+                b"" if media_type.startswith(media_types.EVENT_STREAM) else answer.read()
+            )  # an event stream has no end
             return described(answer.status, media_type, content), content
         except (OSError, http.client.HTTPException) as error:
             return f"{NOT_ANSWERED}: {type(error).__name__}", b""
@@ -92,7 +94,7 @@ class Target:
     def connections(
         self, count: int, first: bytes = b"", *, broker: int = 0
     ) -> Iterator[list[socket.socket]]:
-        """Connections that have sent ``first``, while the block lasts."""
+        """Yield connections that have sent ``first``, during the block."""
         where = urlsplit(self.urls[broker])
         with contextlib.ExitStack() as stack:
             opened: list[socket.socket] = []
@@ -109,7 +111,7 @@ class Target:
 
 
 class _AnyBytes(http.client.HTTPConnection):
-    """Takes paths that are not ASCII: a character below 256 is a byte."""
+    """Connection that accepts paths that are not ASCII: a character below 256 is a byte."""
 
     def _encode_request(self, request: str) -> bytes:
         return request.encode("latin-1")
@@ -142,21 +144,21 @@ def raw_exchange(address: tuple[str, int], data: bytes) -> str:
 
 
 def described(status: int, media_type: str, body: bytes) -> str:
-    """``413 record_too_large``, ``200``, or ``500 that is no problem``."""
+    """Describe a response: ``413 record_too_large``, ``200``, or ``500 that is no problem``."""
     if status < 400:
         return str(status)
     if not media_type.startswith(media_types.PROBLEM):
-        return f"{status} that is no problem"
+        return f"{status} without a problem body"
     try:
         problem = json.loads(body)
     except ValueError:
-        return f"{status} that is no problem"
+        return f"{status} without a problem body"
     told = f"{status} {problem.get('code')}"
     says_nothing = problem.get("detail", "") in ("", str(problem.get("code")).replace("_", " "))
     return f"{told} with no remedy" if says_nothing else told
 
 
 def is_wrong(answer: str) -> bool:
-    """Whether no request may get this response: an undocumented 5xx, or an error without a problem."""
+    """Return whether no request may get this response: an undocumented 5xx, or an error without a problem."""
     is_unexpected = answer.startswith("5") and answer not in _DOCUMENTED
     return is_unexpected or "no problem" in answer or "no remedy" in answer

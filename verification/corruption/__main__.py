@@ -1,4 +1,6 @@
-"""``python -m verification.corruption``: many damaged disks and a summary; or one case with details."""
+"""Damages many disks and prints a summary, or one case with details: ``python -m
+verification.corruption``.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ CASES, ALL_REPLICAS = 1000, 200
 
 
 def main() -> int:
-    """The exit status: 1 if data was lost, served damaged, missed, or not repaired."""
+    """Run, and return the exit status: 1 if data was lost, served damaged, missed, or not repaired."""
     parser = argparse.ArgumentParser(prog="python -m verification.corruption", description=__doc__)
     parser.add_argument(
         "--cases", type=int, default=CASES, help=f"with one damaged replica (default: {CASES})"

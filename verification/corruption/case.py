@@ -1,7 +1,7 @@
-"""One case: fill, stop, damage, start, load; and the checks in the end.
+"""Runs one case: fill, stop, damage, start, load; then checks the result.
 
-No acknowledged value is missing or changed; no consumer reads a changed byte; in the end all replicas work,
-are intact and hold the same bytes; and nobody but the brokers has repaired anything.
+No acknowledged value may be missing or changed; no consumer may read a changed byte; at the end all replicas
+work, are intact and have equal bytes; and only the brokers have repaired files.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from verification.simulator.machine import DATA_DIRECTORY, Machine
 
 FILLINGS: Final = 12
 COMPACTED: Final = 0.2  # share of cases with a compacted topic
-TRIES: Final = 40  # to find a damage that changes something
+TRIES: Final = 40  # attempts to find a damage that changes a file
 BATCHES_AFTER: Final = 4
 PATIENCE_S: Final = 60.0
-AWAY: Final = 0.2  # share of victims that miss the deletion of the others' beginnings
+AWAY: Final = 0.2  # share of victims that are down while the others delete the beginnings of their logs
 IN_USE: Final = 0.25  # share of cases that also damage the active segment of a running broker
 END: Final = 1 << 60
 
@@ -56,7 +56,7 @@ class Outcome:
 
     seed: int
     verdicts: tuple[Verdict, ...]
-    noticed: int = 0  # brokers that have repaired something, or found it by scrubbing
+    noticed: int = 0  # brokers that have repaired a file, or found the damage by scrubbing
     repaired: int = 0
     lost: int = 0
     served_damaged: int = 0
@@ -81,13 +81,14 @@ def _filled(number: int) -> Filled:
 
 
 def run_case(seed: int, *, all_replicas: bool = False, damages: bool = True) -> Outcome:
-    """Damage one replica, or each in another place, and check. Without ``damages`` nothing may be
-    detected.
+    """Damage one replica, or each in another place, and check.
+
+    Without ``damages``, no damage may be detected.
     """
     rng = random.Random(f"case {seed} {all_replicas}")
     number = rng.randrange(FILLINGS)
     if all_replicas and is_cut(number):
-        number -= 1  # files beside a truncated log may be complete nowhere
+        number -= 1  # files beside a truncated log may be incomplete on all replicas
     if random.Random(f"compacted {seed} {all_replicas}").random() < COMPACTED:
         number += COMPACTED_FROM
     filled = _filled(number)
@@ -117,7 +118,7 @@ def run_case(seed: int, *, all_replicas: bool = False, damages: bool = True) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Struck:
-    """A machine whose disk was damaged; ``is_found`` when verifying finds something new."""
+    """A machine whose disk was damaged; ``is_found`` if verifying the disk finds the damage."""
 
     machine: Machine
     damage: Damage
@@ -127,7 +128,7 @@ class _Struck:
     is_found: bool
 
     def verdict(self, noticed: set[NodeId]) -> Verdict:
-        """The result: if the broker has repaired something, and the state of the disk in the end."""
+        """Return the result: whether the broker has repaired a file, and the state of the disk at the end."""
         if self.is_found or self.machine.node in noticed:
             return Verdict(self.damage, True, None)
         disk = Disk(self.before, self.after, self.machine.disk.image(), self.older)
@@ -154,7 +155,7 @@ def _damaged(machine: Machine, older: dict[str, bytes], rng: random.Random, case
             return damage
         for path in {*machine.disk.image(), *before}:
             machine.disk.overwrite(path, before.get(path))
-    raise RuntimeError("no damage was found that changes something")
+    raise RuntimeError("no attempt at damage changed a file")
 
 
 Place = tuple[str, int, int]
@@ -165,10 +166,10 @@ def _directories(machine: Machine) -> list[str]:
 
 
 def _lost_places(machine: Machine) -> list[Place]:
-    """Entries of each log that are no longer intact on this machine.
+    """Return the entries of each log that are no longer intact on this machine.
 
     Damage above the durable end, which a power loss may have set back far, cannot be distinguished from a
-    torn tail: like an entry that was never synced, at most one replica may have lost it.
+    torn tail: at most one replica may have lost such an entry, as if it had never been synced.
     """
     found: list[Place] = []
     for directory in _directories(machine):
@@ -180,7 +181,7 @@ def _lost_places(machine: Machine) -> list[Place]:
 
 
 def _findings(machine: Machine) -> set[str]:
-    """The findings of verifying a disk."""
+    """Return the findings of verifying a disk."""
     found = set(_damaged_twins(machine))
     for directory in _directories(machine):
         seen = examine(machine.disk, directory)
@@ -213,7 +214,7 @@ class _Case:
         self.victim: Machine | None = None
 
     def overlaps(self, places: list[Place]) -> bool:
-        """True if some entry would be damaged on every replica."""
+        """True if an entry would be damaged on every replica."""
         return any(
             mine[0] == other[0] and mine[1] <= other[2] and other[1] <= mine[2]
             for mine in places
@@ -221,7 +222,7 @@ class _Case:
         )
 
     async def work(self, cluster: RottingCluster) -> None:
-        """The whole run."""
+        """Carry out the whole case."""
         reading = asyncio.get_running_loop().create_task(self._read_on_and_on(cluster))
         if self._cuts_meanwhile:
             await self._cut_without(self.victim, cluster)
@@ -242,7 +243,7 @@ class _Case:
         self._look_at_the_end(cluster)
 
     def _damage_in_use(self, machine: Machine) -> None:
-        """All replicas are equal and intact: one bit flips in the active segment of a running broker."""
+        """Flip one bit in the active segment of a running broker, while all replicas are equal and intact."""
         assert machine.broker is not None
         log = machine.broker.manager.replicas[TOPIC, 0].group.log
         assert isinstance(log, SegmentedLog)
@@ -254,7 +255,7 @@ class _Case:
             self._in_use = machine.node, Damage("active segment", "bit flip", active.path, where)
 
     def in_use(self) -> tuple[Verdict, ...]:
-        """Result of damage to a running broker: it must be detected."""
+        """Return the result of damage to a running broker, which must be detected."""
         if self._in_use is None:
             return ()
         node, damage = self._in_use
@@ -281,10 +282,10 @@ class _Case:
         missing = without_superseded(missing, self.keys or {})
         self.lost += len(missing)
         if missing:
-            self.problems.append(f"acknowledged and not there: {missing[:5]}")
+            self.problems.append(f"acknowledged but missing: {missing[:5]}")
 
     async def _read(self, cluster: RottingCluster) -> dict[int, bytes]:
-        """All records, through any broker, as a consumer of batches sees them."""
+        """Read all records, through any broker, as a consumer of batches sees them."""
         found: dict[int, bytes] = {}
         position = self._start
         while True:
@@ -322,7 +323,7 @@ class _Case:
         self.served_damaged += 1
         self.problems.append(f"a consumer got damaged bytes: {what}")
 
-    # The end.
+    # Checks at the end.
 
     async def _until_well(self, cluster: RottingCluster) -> None:
         deadline = cluster.loop.now + PATIENCE_S
@@ -362,13 +363,13 @@ class _Case:
                 if repaired or machine.broker.scrubber.counts.damages_found:
                     self.noticed.add(machine.node)
             self.problems += [
-                f"{machine.name}: {path} is damaged in the end" for path in _damaged_twins(machine)
+                f"{machine.name}: {path} is damaged at the end" for path in _damaged_twins(machine)
             ]
             for directory in _directories(machine):
                 seen = examine(machine.disk, directory)
                 if not seen.is_clean:
                     what = [f"{damage.path} {damage.reason}" for damage in seen.damages]
-                    self.problems.append(f"{machine.name}: {what} {seen.doubt} {seen.holes} in the end")
+                    self.problems.append(f"{machine.name}: {what} {seen.doubt} {seen.holes} at the end")
                 if seen.state.log_start > self._start:
                     self.problems.append(
                         f"{directory} begins at {seen.state.log_start}, not at {self._start}"
@@ -378,12 +379,12 @@ class _Case:
                 found = logs.setdefault(directory.removeprefix(DATA_DIRECTORY), set())
                 found.add(newest_of(log) if is_compacted else log)
         self._compare_states(cluster)
-        for name, found in logs.items():  # some may begin later than others
+        for name, found in logs.items():  # some logs may begin later than others
             if not all(max(found, key=len).endswith(log) for log in found):
                 self.problems.append(f"the logs of {name} differ")
 
     def _compare_states(self, cluster: RottingCluster) -> None:
-        """Replicas with equal applied indexes have equal states and memberships."""
+        """Check that replicas with equal applied indexes have equal states and memberships."""
         states: dict[tuple[int, int], set[bytes]] = {}
         members: dict[tuple[int, int], set[Membership]] = {}
         for machine in cluster.machines:
@@ -406,6 +407,6 @@ async def _fetch(broker: Broker, request: FetchRequest) -> FetchResult:
 
 
 def _log_of(machine: Machine, directory: str) -> bytes:
-    """The bytes of all its segments, without the zeros that follow the batches of a file."""
+    """Return the bytes of all segments of a log, without the zeros that follow the batches of a file."""
     files = machine.disk.stored_in(directory, durable=False)
     return b"".join(content_of(bytes(file.seen)) for name, file in files.items() if name.endswith(".log"))

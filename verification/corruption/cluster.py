@@ -1,8 +1,8 @@
-"""A simulated cluster without faults except on its disks, and its filling.
+"""Fills the disks of a simulated cluster, whose only faults are on its disks.
 
-Decides: the content of the disks before a case: several segments, terms and checkpoints, written
-and ended in random ways; the beginnings of some logs are deleted by retention. Filling takes
-longer than a case, so it is done once for many.
+Decides: the content of the disks before a case: several segments, terms and checkpoints, written and ended in
+random ways; retention deletes the beginnings of some logs. Filling takes longer than a case, so one filling
+serves many cases.
 """
 
 from __future__ import annotations
@@ -44,19 +44,21 @@ class Filled:
     images: dict[NodeId, Image] = field(default_factory=dict)
     older: dict[NodeId, Image] = field(default_factory=dict)
     acknowledged: dict[int, bytes] = field(default_factory=dict)
-    start: int = 0  # records before it are deleted
-    keys: dict[int, bytes] = field(default_factory=dict)  # of acknowledged values, if the topic is compacted
+    start: int = 0  # records below this offset are deleted
+    keys: dict[int, bytes] = field(
+        default_factory=dict
+    )  # keys of acknowledged values, if the topic is compacted
 
 
 class NoFaults(Faults):
-    """No machine is restarted automatically."""
+    """Faults that never restart a machine."""
 
     def start_again(self) -> None:
         """A stopped machine stays off."""
 
 
 class RottingCluster(Simulation):
-    """Three brokers with one partition. ``work`` is the run."""
+    """Three brokers with one partition. ``work`` carries out the run."""
 
     def __init__(
         self, seed: str, disks: dict[NodeId, Image], work: Callable[[RottingCluster], Awaitable[None]]
@@ -64,7 +66,7 @@ class RottingCluster(Simulation):
         super().__init__(0, CALM, keeps_lines=False)
         self.name = seed
         self._work = work
-        self.keys: dict[int, bytes] | None = None  # of acknowledged values, if the topic is compacted
+        self.keys: dict[int, bytes] | None = None  # keys of acknowledged values, if the topic is compacted
         self.faults = NoFaults(self)
         self._values = 0
         self._key_rng = random.Random(f"{seed} keys")
@@ -72,14 +74,14 @@ class RottingCluster(Simulation):
             machine.disk.load(disks.get(machine.node, {}))
 
     def rng(self, name: str) -> random.Random:
-        """A stream of randomness for each subsystem of this case."""
+        """Return a stream of random numbers for each subsystem of this case."""
         return random.Random(f"{getattr(self, 'name', '')} {name}")
 
     def _wire(self) -> None:
-        """No checks of files and frames: they are damaged on purpose."""
+        """Install no checks of files and frames, which are damaged on purpose."""
 
     def stepped(self, process: Process) -> None:
-        """No checks."""
+        """Check nothing."""
 
     async def _live(self) -> None:
         await self._work(self)
@@ -99,7 +101,7 @@ class RottingCluster(Simulation):
     # Phases of a run.
 
     def start_all(self) -> None:
-        """Switch every machine on."""
+        """Start every machine."""
         for machine in self.machines:
             machine.start()
 
@@ -112,7 +114,7 @@ class RottingCluster(Simulation):
                 await asyncio.sleep(0.05)
 
     async def create_topic(self) -> None:
-        """Create the topic, once the brokers serve."""
+        """Create the topic once the brokers serve."""
         while True:
             with contextlib.suppress(RaftlogError):
                 try:
@@ -134,7 +136,7 @@ class RottingCluster(Simulation):
             await asyncio.sleep(0.1)
 
     async def produce(self, acknowledged: dict[int, bytes], rng: random.Random) -> None:
-        """One batch through any broker, retried until it is acknowledged."""
+        """Produce one batch through any broker; retry until it is acknowledged."""
         values = []
         for _ in range(rng.choice((1, 1, 2, 4))):
             self._values += 1
@@ -163,7 +165,7 @@ class RottingCluster(Simulation):
         return [b"%d" % self._key_rng.randrange(compacted.KEYS) for _ in range(count)]
 
     async def compact(self) -> None:
-        """A round on every running machine."""
+        """Run a round of compaction on every running machine."""
         for machine in self.machines:
             if machine.broker is not None:
                 await machine.call(lambda broker: broker.compaction.look())
@@ -198,7 +200,7 @@ class RottingCluster(Simulation):
         return None
 
     async def depose(self) -> None:
-        """Another term begins."""
+        """Begin another term."""
         for machine in self.machines:
             broker = machine.broker
             replica = None if broker is None else broker.manager.replicas.get((TOPIC, 0))
@@ -238,7 +240,7 @@ def _log_start(machine: Machine) -> int | None:
 
 
 def fill(seed: int) -> Filled:
-    """Fill disks with a history."""
+    """Fill disks with segments, terms and checkpoints."""
     filled = Filled()
     rng = random.Random(f"filling {seed}")
     end: str = rng.choice(("stop", "kill", "lose power"))

@@ -1,6 +1,7 @@
-"""Fillings whose topic is compacted: which values may be gone, and what all replicas must have.
+"""Handles fillings with a compacted topic: which values may be missing, and what replicas must have.
 
-Decides: what counts as superseded. Replicas compact at different times, so their logs differ in bytes.
+Decides: which records count as superseded. Replicas compact at different times, so their logs differ in
+bytes.
 """
 
 from __future__ import annotations

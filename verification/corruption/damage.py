@@ -1,4 +1,4 @@
-"""Kinds of damage to a broker's files.
+"""Damages a broker's files in several ways.
 
 Decides: which bytes each kind changes. Every kind applies to every file.
 """
@@ -44,7 +44,7 @@ CATEGORIES: Final = (
     "replicas",
     "replica progress",
 )
-PAGE_BYTES: Final = 256  # of files of this size or less
+PAGE_BYTES: Final = 256  # for files of this size or less
 KEPT_TWICE: Final = (APPLIED_FILE, DISK_FILE, REPLICAS_FILE, AGE_FILE, PROGRESS_FILE)
 
 _NAMES: Final = {
@@ -72,7 +72,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Result of one damage: detected, or shown to be harmless for a reason, or else missed."""
+    """Result of one damage: detected, shown to be harmless for a reason, or missed."""
 
     damage: Damage
     is_detected: bool
@@ -122,7 +122,7 @@ def _category(path: str, newest: dict[str, str]) -> str | None:
 def do_damage(
     disk: FakeFilesystem, older: Image, rng: random.Random, category: str, kind: str
 ) -> Damage | None:
-    """Damage one file of a category; None if this kind changes none of its bytes."""
+    """Damage one file of a category; returns None if this kind changes none of its bytes."""
     image = disk.image()
     paths = categories_of(image).get(category, [])
     if not paths:
@@ -143,11 +143,11 @@ def do_damage(
             return None
         path = rng.choice(changed)
         disk.overwrite(path, older[path])
-        return Damage(category, kind, path, f"{len(older[path])} bytes in place of {len(image[path])}")
+        return Damage(category, kind, path, f"{len(older[path])} bytes instead of {len(image[path])}")
     if kind == "missing file":
         disk.overwrite(path, None)
         return Damage(category, kind, path, f"{len(data)} bytes")
-    content = content_of(data) if path.endswith(".log") else data  # it may be filled ahead
+    content = content_of(data) if path.endswith(".log") else data  # the segment may be filled ahead
     changed_content, detail = _changed(content, kind, rng)
     if changed_content == content:
         return None

@@ -1,11 +1,11 @@
 """Shows that undetected damage is harmless.
 
-A disk is compared just before the damage, just after it, and at the end of the case:
-every file that the damage changed must be restored, or be one whose bytes are not needed, according to
-the slots and the log *before* the damage. Damage that cannot be shown to be harmless is missed.
+A disk is compared just before the damage, just after it, and at the end of the case: each file that the
+damage changed must be restored, or its changed bytes must not be needed, according to the slots and the log
+*before* the damage. Damage that cannot be shown to be harmless counts as missed.
 
-The files are parsed by the formats' own decoders, independently of the production code that detects
-damage. ``case`` checks that all replicas end with the same log, state and members.
+The files are parsed by the formats' own decoders, independently of the production code that detects damage.
+``case`` checks that all replicas end with equal logs, states and members.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Index
 from verification.corruption.cluster import Image
 
-INTERVAL_BYTES: Final = 4096  # of a sparse index
+INTERVAL_BYTES: Final = 4096  # interval of a sparse index
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Disk:
 
 
 def shown_harmless(disk: Disk) -> str | None:
-    """The reason why the damage is harmless; None if that cannot be shown."""
+    """Return the reason why the damage is harmless; None if that cannot be shown."""
     changed = sorted(
         path for path in {*disk.before, *disk.after} if disk.before.get(path) != disk.after.get(path)
     )
@@ -53,7 +53,7 @@ def shown_harmless(disk: Disk) -> str | None:
 def _reason(disk: Disk, path: str) -> str | None:
     folder, _, name = path.rpartition("/")
     if disk.end.get(path) == disk.before.get(path):
-        return "it was written again, as it had been"
+        return "it was written again with its old content"
     if name in SLOT_NAMES:
         return _of_slot(disk, folder)
     if name.endswith(LOG_SUFFIX):
@@ -70,9 +70,9 @@ def _reason(disk: Disk, path: str) -> str | None:
 
 
 def _of_slot(disk: Disk, folder: str) -> str | None:
-    """Term, vote and log start are unchanged, and both slots can be read in the end.
+    """Check that term, vote and log start are unchanged, and both slots can be read at the end.
 
-    The durable end may be an earlier one, as it is not synced.
+    The durable end may be an earlier one, because it is not synced.
     """
     truth, left = _state(disk.before, folder), _state(disk.after, folder)
     if (left.hard_state, left.log_start, left.before) != (truth.hard_state, truth.log_start, truth.before):
@@ -80,42 +80,42 @@ def _of_slot(disk: Disk, folder: str) -> str | None:
     is_as_sure = left.durable_index <= truth.durable_index and len(_slots(disk.end, folder)) == len(
         SLOT_NAMES
     )
-    return "the other slot says the same" if is_as_sure else None
+    return "the other slot has the same content" if is_as_sure else None
 
 
 def _of_segment(disk: Disk, path: str) -> str | None:
-    """None of the changed bytes was durable, or retention has deleted them."""
+    """Check that none of the changed bytes was durable, or that retention has deleted them."""
     folder = path.rpartition("/")[0]
     truth = _state(disk.before, folder)
     before, after = disk.before[path], disk.after.get(path, b"")
     batches = list(_whole(before))
     last = batches[-1][1].last_offset if batches else _base(path) - 1
     if path not in disk.end and last < _state(disk.end, folder).log_start:
-        return "the log begins behind it"
+        return "the log begins after it"
     for at, batch in batches:
         if after[at : at + len(batch.data)] != before[at : at + len(batch.data)]:
             durable_index = max(truth.durable_index, load_epochs(_loaded(disk.before), folder).covers - 1)
-            return "it had not been promised" if batch.base_offset > durable_index else None
-    return "it lies behind the last batch"
+            return "it was above the durable end" if batch.base_offset > durable_index else None
+    return "it is after the last batch"
 
 
 def _of_index(disk: Disk, path: str) -> str | None:
-    """A wrong one is not used: it is removed, or has been rebuilt from its segment."""
+    """Check that a wrong index is not used: it is removed, or has been rebuilt from its segment."""
     segment = path.removesuffix(INDEX_SUFFIX) + LOG_SUFFIX
     if segment not in disk.end:
-        return "its segment is gone"
+        return "its segment was deleted"
     headers = ((at, batch.header) for at, batch in _whole(disk.end[segment]))
     index, summary = build_index(headers, INTERVAL_BYTES)
     if summary is not None and disk.end.get(path) == index.encode(summary):
-        return "it is what its segment gives"
+        return "it matches its segment"
     return "it can be built from its segment" if path not in disk.end else None
 
 
 def _of_epochs(disk: Disk, folder: str) -> str | None:
-    """The content of the file, then and in the end, agrees with the batches."""
+    """Check that the content of the file, before and at the end, agrees with the batches."""
     batches = list(_batches(disk.end, folder))
     return (
-        "all of it stands in the batches"
+        "the batches have all of it"
         if all(_agrees(image, folder, batches) for image in (disk.before, disk.end))
         else None
     )
@@ -137,18 +137,20 @@ def _agrees(image: Image, folder: str, batches: list[Batch]) -> bool:
 
 
 def _of_state(disk: Disk, path: str) -> str | None:
-    """The log is applied from another state. The state there in the end is one of this log."""
+    """Check that the log was applied from another state, or that the file at the end is a state of
+    this log.
+    """
     found = disk.end.get(path)
     if found is None or found != disk.after.get(path):
         return "the log was applied without it"
-    return "the log was applied from an older one" if found == disk.older.get(path) else None
+    return "the log was applied from an older state" if found == disk.older.get(path) else None
 
 
 def _of_members(disk: Disk, folder: str) -> str | None:
-    """The membership at the log start is unchanged, or the log goes back to its first entry."""
+    """Check that the membership at the log start is unchanged, or the log begins with its first entry."""
     start, path = _state(disk.before, folder).log_start, f"{folder}/{MEMBERS_NAME}"
     if path not in disk.end:
-        return "the log goes back to its first entry" if start == 0 else None
+        return "the log begins with its first entry" if start == 0 else None
     with contextlib.suppress(LogCorrupt):
         were, are = (load_members(_loaded(image), folder).base(start) for image in (disk.before, disk.end))
         return "it was written again, with the same members" if were == are else None
@@ -156,7 +158,7 @@ def _of_members(disk: Disk, folder: str) -> str | None:
 
 
 def _state(image: Image, folder: str) -> ReplicaState:
-    """The content of the slot with the highest number."""
+    """Return the content of the slot with the highest number."""
     return max(_slots(image, folder), key=lambda slot: slot.sequence, default=Slot(0, initial_state())).state
 
 
@@ -183,7 +185,7 @@ def _batches(image: Image, folder: str) -> Iterator[Batch]:
 
 
 def _whole(data: bytes) -> Iterator[tuple[int, Batch]]:
-    """Positions and batches up to the first incomplete one."""
+    """Yield positions and batches up to the first incomplete batch."""
     at = 0
     with contextlib.suppress(CorruptBatch):
         while at < len(data):

@@ -1,4 +1,4 @@
-"""Many cases and their summary."""
+"""Runs many cases and summarises them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ CASES_A_PIECE = 10
 class Summary:
     """The figures of a run."""
 
-    cases: int  # with one damaged replica
-    all_replicas: int  # with each replica damaged in another place
+    cases: int  # cases with one damaged replica
+    all_replicas: int  # cases with each replica damaged in another place
     detected: int
-    harmless: int  # not detected, and shown to be harmless; ``reasons`` names kinds and reasons
+    harmless: int  # not detected, but shown to be harmless; ``reasons`` has kinds and reasons
     missed: int  # neither detected nor shown to be harmless
     repaired: int  # replicas that were repaired from their peers
-    lost: int  # acknowledged values that are missing in the end
-    served_damaged: int  # reads by consumers of other bytes than were acknowledged
+    lost: int  # acknowledged values that are missing at the end
+    served_damaged: int  # reads by consumers that returned other bytes than were acknowledged
     failed: int  # cases with a failed check
     seconds: float
     reasons: tuple[tuple[str, int], ...]
@@ -37,7 +37,7 @@ class Summary:
         return not (self.lost or self.served_damaged or self.failed or self.missed)
 
     def line(self) -> str:
-        """For users and scripts."""
+        """Return one line for users and scripts."""
         return (
             f"cases={self.cases} all_replicas={self.all_replicas} detected={self.detected} "
             f"harmless={self.harmless} missed={self.missed} repaired={self.repaired} lost={self.lost} "

@@ -1,4 +1,4 @@
-"""The filesystem port, with every operation's contract checked against its system calls.
+"""Wraps the filesystem port, and checks every operation's contract against its system calls.
 
 ``checked_disk`` puts the traced ``os`` into the adapter and returns a filesystem for any test: the
 conformance suite, a log, whole brokers. ``Posix.violations`` has the violations.
@@ -31,7 +31,7 @@ class CheckedFile:
 
     @property
     def path(self) -> str:
-        """The path at its opening."""
+        """The path at which the file was opened."""
         return self._file.path
 
     @property
@@ -40,13 +40,15 @@ class CheckedFile:
         return self._file.size
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        """All buffers are at the end, and earlier bytes are unchanged; or the file is unchanged."""
+        """Append buffers; checks that they are at the end, and earlier bytes and failed appends change
+        nothing.
+        """
         before, data = bytes(self._node.content[: self.size]), b"".join(buffers)
         zeros = bytes(self._node.content[len(before) + len(data) :])
         try:
             start = self._file.append(buffers)
         except OSError:
-            self._expect(bytes(self._node.content) == before, "a failed append leaves the file as it was")
+            self._expect(bytes(self._node.content) == before, "a failed append leaves the file unchanged")
             self._check_size("a failed append")
             raise
         self._expect(start == len(before), "append returns the position of its bytes")
@@ -57,21 +59,21 @@ class CheckedFile:
         return start
 
     def fill(self, length: int) -> None:
-        """Only zeros are added."""
+        """Fill the file; checks that only zeros are added."""
         size, before = self.size, bytes(self._node.content)
         self._file.fill(length)
         after = bytes(self._node.content)
         self._expect(after.startswith(before[:size]), "filling changes no byte")
-        self._expect(self.size == size, "filling leaves the size as it is")
+        self._expect(self.size == size, "filling leaves the size unchanged")
         self._check_size("fill")
 
     def end_at(self, size: int) -> None:
-        """End the file at ``size``: all bytes behind are zeros."""
+        """End the file at ``size``: all bytes after it are zeros."""
         self._file.end_at(size)
         self._check_size("end_at")
 
     def read_at(self, position: int, length: int) -> bytes:
-        """All bytes in the range, also after short reads."""
+        """Read; checks that all bytes of the range are returned, also after short reads."""
         data = self._file.read_at(position, length)
         self._expect(
             data == self._node.content[position : position + length], "a read returns all bytes of the range"
@@ -79,7 +81,7 @@ class CheckedFile:
         return data
 
     def read_into(self, memory: memoryview, position: int) -> int:
-        """All bytes in the range, also after short reads."""
+        """Read into memory; checks that all bytes of the range are returned, also after short reads."""
         count = self._file.read_into(memory, position)
         self._expect(
             memory[:count] == self._node.content[position : position + len(memory)],
@@ -88,7 +90,7 @@ class CheckedFile:
         return count
 
     def write_at(self, position: int, data: Buffer) -> None:
-        """Exactly these bytes are changed."""
+        """Overwrite; checks that exactly these bytes are changed."""
         expected = bytearray(self._node.content)
         expected[position : position + len(data)] = data
         self._file.write_at(position, data)
@@ -101,7 +103,7 @@ class CheckedFile:
         self._check_size("truncate")
 
     def sync(self) -> None:
-        """Make all bytes that were written before the call durable, else raise."""
+        """Sync; checks that all bytes written before are durable, or that the call raises."""
         version, failed = self._node.version, self._failures()
         self._file.sync()
         if not self._is_closed:
@@ -109,11 +111,11 @@ class CheckedFile:
             self._expect(self._failures() == failed, "a sync that has failed raises")
 
     def descriptor(self) -> int:
-        """The file's own."""
+        """Return the descriptor of the file."""
         return self._file.descriptor()
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the file; may be called again."""
         self._is_closed = True
         self._file.close()
 
@@ -123,7 +125,7 @@ class CheckedFile:
 
     def _check_size(self, what: str) -> None:
         is_right = not any(self._node.content[self.size :]) and self.size <= len(self._node.content)
-        self._expect(is_right, f"{what} leaves the size as it is in the system, but for zeros")
+        self._expect(is_right, f"{what} keeps the size equal to that of the system, except for zeros")
 
     def _expect(self, holds: bool, rule: str) -> None:
         if not holds:
@@ -138,7 +140,7 @@ class CheckedFilesystem:
         self._posix = posix
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """An existing file keeps its bytes."""
+        """Open; checks that an existing file keeps its bytes."""
         before = bytes(self._posix.node(path).content) if os.path.exists(path) else b""
         file = CheckedFile(self._filesystem.open(path, create=create), self._posix)
         self._expect(bytes(file._node.content) == before, path, "opening changes no byte")
@@ -156,7 +158,9 @@ class CheckedFilesystem:
         return data
 
     def replace_file(self, path: str, data: bytes) -> None:
-        """Afterwards the new bytes are durable under this name; before, and on failure, the old ones."""
+        """Replace a file; checks that the new bytes are durable afterwards, and the old bytes kept on
+        failure.
+        """
         old = self._posix.node(path) if os.path.exists(path) else None
         before = None if old is None else bytes(old.content)
         try:
@@ -178,15 +182,15 @@ class CheckedFilesystem:
         self._check_no_temporary_file(path)
 
     def exists(self, path: str) -> bool:
-        """True if a file or directory is there."""
+        """Return True if the file or directory exists."""
         return self._filesystem.exists(path)
 
     def list_directory(self, path: str) -> list[str]:
-        """Names in it, sorted."""
+        """Return the names in a directory, sorted."""
         return self._filesystem.list_directory(path)
 
     def make_directories(self, path: str) -> None:
-        """The names of all new directories are durable."""
+        """Create directories; checks that the names of all new directories are durable."""
         self._filesystem.make_directories(path)
         self._expect(os.path.isdir(path), path, "make_directories makes them")
         for parent in _with_parents(path):
@@ -195,13 +199,13 @@ class CheckedFilesystem:
             )
 
     def rename(self, path: str, target: str) -> None:
-        """The file has the other name."""
+        """Rename; checks that the file has the new name."""
         node = self._posix.node(path)
         self._filesystem.rename(path, target)
         self._expect(self._posix.node(target) is node, target, "rename moves the file")
 
     def remove(self, path: str) -> None:
-        """The name is gone."""
+        """Remove; checks that the name does not exist afterwards."""
         self._filesystem.remove(path)
         self._expect(not os.path.exists(path), path, "remove removes")
 
@@ -214,7 +218,7 @@ class CheckedFilesystem:
         )
 
     def sync_directory(self, path: str) -> None:
-        """The current names are durable."""
+        """Sync a directory; checks that its current names are durable."""
         node = self._posix.node(path)
         version = node.version
         self._filesystem.sync_directory(path)
@@ -236,7 +240,7 @@ class CheckedFilesystem:
         beside = [
             other for other in os.listdir(os.path.dirname(path) or ".") if other.startswith(name + ".tmp")
         ]
-        self._expect(not beside, path, f"a replacement leaves nothing behind: {beside}")
+        self._expect(not beside, path, f"a replacement leaves no other file: {beside}")
 
     def _expect(self, holds: bool, path: str, rule: str) -> None:
         if not holds:
@@ -254,7 +258,7 @@ def _with_parents(path: str) -> Iterator[str]:
 class CheckedDisk:
     """Parts of a checked run: a filesystem, the interference, and the model with its violations.
 
-    ``system`` makes calls without the adapter, like a process that has crashed since.
+    ``system`` makes calls without the adapter, like another process.
     """
 
     filesystem: Filesystem
@@ -263,13 +267,16 @@ class CheckedDisk:
     posix: Posix
 
     def open_files(self) -> list[Node]:
-        """The open regular files."""
+        """Return the open regular files."""
         return [file.node for file in self.posix.descriptors.values()]
 
 
 @contextlib.contextmanager
 def checked_disk(seed: int, short: float = 0.0) -> Iterator[CheckedDisk]:
-    """The real filesystem with checks. ``short``: how many reads and writes are shortened."""
+    """Yield the real filesystem with checks.
+
+    ``short`` is the share of reads and writes that are shortened.
+    """
     posix, interference = Posix(), Interference(Random(seed), short)
     traced = TracedOs(posix, interference)
     instead = {"os": traced, "_sync_data": traced.fdatasync, "shutil": SimpleNamespace(rmtree=traced.rmtree)}

@@ -1,10 +1,11 @@
-"""The data that a sequence of system calls has made durable, according to POSIX.
+"""Models the data that a sequence of system calls has made durable, according to POSIX.
 
-A sync of a file makes durable what was written to it before the sync began, not its name; a sync of a
-directory makes durable its current names. Nothing else does. Files that existed before are durable.
+A sync of a file makes the bytes durable that were written before the sync began, but not the file's name; a
+sync of a directory makes its current names durable. No other call does. Files that existed before are
+durable.
 
 ``TracedOs`` replaces the module ``os`` inside the adapter: it makes the calls, and records them here. The
-adapter may use only calls that are defined here, so a new one must be added to the model first.
+adapter may use only calls that are defined here, so a new call must be added to the model first.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class Node:
     durable: bytes = b""
     version: int = 0
     durable_version: int = 0
-    changed_names: dict[str, int] = field(default_factory=dict)  # of a directory, by the version of each
+    changed_names: dict[str, int] = field(
+        default_factory=dict
+    )  # names of a directory, by the version of each change
 
     @property
     def is_durable(self) -> bool:
@@ -46,7 +49,7 @@ class Descriptor:
 
 
 class Posix:
-    """Files, directories and descriptors that calls have used; and violations of rules."""
+    """Files, directories and descriptors that calls have used, and violations of rules."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -57,11 +60,11 @@ class Posix:
         self._durable_names: dict[str, Node] = {}
 
     def violated(self, what: str) -> None:
-        """A rule was broken."""
+        """Record a violation of a rule."""
         self.violations.append(what)
 
     def node(self, path: str) -> Node:
-        """The node with this name; a file or directory from before is durable."""
+        """Return the node with this name; a file or directory that existed before is durable."""
         path = os.path.abspath(path)
         found = self._nodes.get(path)
         if found is None:
@@ -78,7 +81,7 @@ class Posix:
         return self._nodes.get(path) is self._durable_names.get(path)
 
     def durable_files(self) -> dict[str, bytes]:
-        """The files that any power loss now would leave."""
+        """Return the files that any power loss now would leave."""
         with self.lock:
             return {
                 path: node.durable
@@ -92,7 +95,7 @@ class Posix:
     # Effects of calls.
 
     def name(self, path: str, node: Node | None) -> None:
-        """A name is set, or removed with None."""
+        """Set a name, or remove it with None."""
         path = os.path.abspath(path)
         parent = self.node(os.path.dirname(path))
         if node is None:
@@ -103,7 +106,7 @@ class Posix:
         parent.changed_names[path] = parent.version
 
     def move_below(self, path: str, target: str) -> None:
-        """Nodes below a renamed directory move with it, in memory and on the disk at once."""
+        """Move the nodes below a renamed directory, in memory and on the disk."""
         path, target = os.path.abspath(path) + os.sep, os.path.abspath(target) + os.sep
         for names in (self._nodes, self._durable_names):
             for name in [name for name in names if name.startswith(path)]:
@@ -112,20 +115,20 @@ class Posix:
             node.path = node.path.replace(path, target, 1) if node.path.startswith(path) else node.path
 
     def write(self, node: Node, position: int, data: bytes) -> None:
-        """Bytes of a file change."""
+        """Change bytes of a file."""
         if len(node.content) < position:
             node.content.extend(bytes(position - len(node.content)))
         node.content[position : position + len(data)] = data
         node.version += 1
 
     def cut(self, node: Node, size: int) -> None:
-        """A file is truncated, or extended with zeros."""
+        """Truncate a file, or extend it with zeros."""
         del node.content[size:]
         node.content.extend(bytes(size - len(node.content)))
         node.version += 1
 
     def sync_of(self, node: Node) -> Callable[[], None]:
-        """A sync begins; call the result when it has succeeded."""
+        """Begin a sync; call the returned function when it has succeeded."""
         version, content = node.version, bytes(node.content)
         names = {path: self._nodes.get(path) for path in node.changed_names}
 
@@ -143,18 +146,20 @@ class Posix:
         return succeeded
 
     def names_below(self, path: str) -> list[str]:
-        """All names that are known below a directory, and its own."""
+        """Return all known names below a directory, and its own."""
         path = os.path.abspath(path)
         return [name for name in self._nodes if name == path or name.startswith(path + os.sep)]
 
 
 class Interference:
-    """Calls that are shortened, or fail once, as any system may do at any time."""
+    """Shortens calls, or lets them fail once, as any system may do at any time."""
 
     def __init__(self, rng: Random, short: float = 0.0) -> None:
         self._rng = rng
         self._short = short
-        self.failing: dict[str, list[int]] = {}  # errors of the next calls, by name of the call; 0 for none
+        self.failing: dict[
+            str, list[int]
+        ] = {}  # errors of the next calls, by name of the call; 0 for no error
 
     def length(self, wanted: int) -> int:
         """The number of bytes that a call processes at once: at least one."""
@@ -168,7 +173,7 @@ class Interference:
 
 
 class TracedOs:
-    """The module ``os`` as the adapter may use it."""
+    """The part of the module ``os`` that the adapter may use."""
 
     path = os.path
     O_RDONLY, O_RDWR, O_CREAT, O_TRUNC, O_EXCL = os.O_RDONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC, os.O_EXCL
@@ -179,9 +184,7 @@ class TracedOs:
         self._interference = interference
 
     def __getattr__(self, name: str) -> object:
-        raise AttributeError(
-            f"os.{name} is unknown to the trace: teach verification/disk_calls/posix.py what it does"
-        )
+        raise AttributeError(f"os.{name} is unknown to the trace: add it to verification/disk_calls/posix.py")
 
     def _enter(self, call: str) -> None:
         self._posix.calls += 1
@@ -195,12 +198,12 @@ class TracedOs:
         return found
 
     def open(self, path: str, flags: int, mode: int = 0o777) -> int:
-        """New names need a sync of their directory; ``O_TRUNC`` is a change."""
+        """Open a file. A new name needs a sync of its directory; ``O_TRUNC`` is a change."""
         with self._posix.lock:
             self._enter("open")
             is_new = bool(flags & os.O_CREAT) and not os.path.exists(path)
             if not is_new and os.path.exists(path):
-                self._posix.node(path)  # as it is before
+                self._posix.node(path)  # records its content before the call
             descriptor = os.open(path, flags, mode)
             if is_new:
                 self._posix.name(path, Node(os.path.abspath(path)))
@@ -226,7 +229,7 @@ class TracedOs:
         return self._written("pwrite", descriptor, bytes(data), position)
 
     def pwritev(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
-        """May be shortened, anywhere."""
+        """Write; may be shortened at any byte."""
         return self._written("pwritev", descriptor, b"".join(buffers), position)
 
     def _written(self, call: str, descriptor: int, data: bytes, position: int) -> int:
@@ -251,7 +254,7 @@ class TracedOs:
             return os.preadv(descriptor, [memory[: self._interference.length(len(memory))]], position)
 
     def ftruncate(self, descriptor: int, size: int) -> None:
-        """A change of the bytes."""
+        """Change the size of a file."""
         with self._posix.lock:
             self._enter("ftruncate")
             node = self._of("ftruncate", descriptor).node
@@ -259,7 +262,7 @@ class TracedOs:
             self._posix.cut(node, size)
 
     def fdatasync(self, descriptor: int) -> None:
-        """The bytes written before are durable."""
+        """Make the bytes that were written before durable."""
         self._synced("fdatasync", descriptor, os.fdatasync)
 
     def fsync(self, descriptor: int) -> None:
@@ -282,7 +285,7 @@ class TracedOs:
             succeeded()
 
     def replace(self, path: str, target: str) -> None:
-        """The bytes must be durable before; the names need a sync of their directories."""
+        """Rename. The bytes must be durable before; the names need a sync of their directories."""
         with self._posix.lock:
             self._enter("replace")
             node = self._posix.node(path)
@@ -301,7 +304,7 @@ class TracedOs:
         return os.walk(path)
 
     def remove(self, path: str) -> None:
-        """The name is removed, durably with the next sync of its directory."""
+        """Remove a name, durably with the next sync of its directory."""
         with self._posix.lock:
             self._enter("remove")
             self._posix.node(path)
@@ -311,7 +314,7 @@ class TracedOs:
     unlink = remove
 
     def mkdir(self, path: str, mode: int = 0o777) -> None:
-        """A new name."""
+        """Create a directory, whose name needs a sync of its parent."""
         with self._posix.lock:
             self._enter("mkdir")
             os.mkdir(path, mode)

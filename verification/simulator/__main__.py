@@ -1,6 +1,7 @@
-"""``python -m verification.simulator``: fixed seeds, fresh ones for some time, or one timeline.
+"""Runs fixed seeds, fresh seeds for some time, or one seed's timeline: ``python -m verification.simulator``.
 
-``--fixed`` has one verdict for one commit. ``--explore`` looks for new errors: its seeds are drawn at random.
+``--fixed`` always gives the same verdict for a commit. ``--explore`` looks for new errors: its seeds are
+random.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ CHOOSER = "python -m tests.simulation.seed_cover"
 
 
 def main() -> int:
-    """The exit status: 1 with any violation, or if the fixed seeds reach too little."""
+    """Run, and return the exit status: 1 with any violation, or if the fixed seeds reach too little."""
     parser = argparse.ArgumentParser(prog="python -m verification.simulator", description=__doc__)
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--seed", help="replay this seed and print its timeline: 7, core:7, log:7 or http:7")
     lists = f"{FAILED_SEEDS.name} and {FIXED_SEEDS.name}"
     action.add_argument("--fixed", action="store_true", help=f"run the seeds of {lists}")
-    action.add_argument("--explore", action="store_true", help="run fresh seeds until the time is over")
+    action.add_argument("--explore", action="store_true", help="run fresh seeds for --minutes")
     parser.add_argument("--shrink", action="store_true", help="reduce --seed to the faults that matter")
-    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"of --explore ({MINUTES:g})")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"duration of --explore ({MINUTES:g})")
     parser.add_argument("--first", type=int, help="the first fresh seed (default: drawn at random)")
     parser.add_argument("--remember", action="store_true", help=f"append failures to {FAILED_SEEDS.name}")
     parser.add_argument(
@@ -61,7 +62,7 @@ def main() -> int:
 
 
 def run_fixed(jobs: int) -> int:
-    """Run the seeds that failed for an error and the fixed list, in this order."""
+    """Run the seeds that failed because of an error and the fixed list, in this order."""
     seeds = fixed()
     old = len(errors_before())
     words = f"{old} seeds that failed for an error, then {len(seeds) - old} fixed ones"
@@ -81,13 +82,13 @@ def run_fixed(jobs: int) -> int:
 
 
 def explore(first: First, jobs: int, limit_s: float, *, remembers: bool) -> int:
-    """Run the false alarms, then fresh seeds until the time is over.
+    """Run the false alarms, then fresh seeds until the time has passed.
 
     Prints the progress about once a minute.
     """
     print(
         f"fresh seeds from {first.number} on ({first.reason}) for {limit_s / 60:g} minutes "
-        f"on {jobs} processes; the same ones again: make explore FIRST={first.number}",
+        f"on {jobs} processes; to repeat: make explore FIRST={first.number}",
         flush=True,
     )
     began = told = time.monotonic()
@@ -125,7 +126,7 @@ def tell_kinds(results: Iterable[Result]) -> None:
 def tell_failures(results: Iterable[Result], *, remembers: bool = False) -> None:
     """Print the command that repeats a failed run, and the lines for the file of failed seeds.
 
-    With ``remembers`` the lines are appended to the file.
+    With ``remembers``, the lines are appended to the file.
     """
     lines = failures(results)
     if not lines:
@@ -138,7 +139,7 @@ def tell_failures(results: Iterable[Result], *, remembers: bool = False) -> None
 
 
 def replay(seed: Seed, *, shrinks: bool) -> int:
-    """One run with its timeline; or the smallest one that fails alike."""
+    """Run one seed and print its timeline, or the smallest run with an equal failure."""
     result = seed.run(keeps_lines=not shrinks)
     if shrinks and result.violations:
         shrunk = Shrinker(seed, result).shrink()

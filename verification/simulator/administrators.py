@@ -1,7 +1,7 @@
-"""Administrators who create, delete, move, alter and recover a few shared topics, each through any broker.
+"""Runs administrators who create, delete, move, alter and recover shared topics, each through any broker.
 
-Decides: their requests, and the rules of the shared names: a topic exists until an administrator
-deletes it, does not reappear after its deletion, and has no record of another topic of its name.
+Decides: their requests, and the rules of the shared names: a topic exists until an administrator deletes it,
+does not reappear after its deletion, and has no record of another topic with its name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NAMES: Final = ("shared-0", "shared-1")
 LOST_ANSWER_ODDS: Final = 0.15
 RECOVERY_S: Final = 12.0
 ACTIONS: Final = {"create": 5, "delete": 2, "alter": 1, "move": 4, "use": 5, "recover": 3}
-"""Actions and their weights."""
+"""Weights of the actions."""
 
 
 @dataclass(slots=True)
@@ -42,11 +42,13 @@ class SharedNames:
     gone: set[str] = field(default_factory=set)  # ids of definitely deleted topics
     written: dict[str, str] = field(default_factory=dict)  # value to the id of the topic to which it was sent
     values: int = 0
-    recovering: set[str] = field(default_factory=set)  # names that are not deleted or moved meanwhile
+    recovering: set[str] = field(
+        default_factory=set
+    )  # names that are not deleted or moved during their recovery
 
 
 class Administrator(Client):
-    """One administrator; continues after refusals and unknown outcomes."""
+    """One administrator, who continues after refusals and unknown outcomes."""
 
     lost_answer_odds = LOST_ANSWER_ODDS
 
@@ -64,12 +66,12 @@ class Administrator(Client):
         }
 
     def machine(self) -> Machine:
-        """Any broker, preferably a running one."""
+        """Return any broker, preferably a running one."""
         machines = self.cluster.machines
         return self.rng.choice([machine for machine in machines if machine.is_up] or machines)
 
     async def run(self) -> None:
-        """One action after the other."""
+        """Perform one action after the other."""
         while self.cluster.is_producing:
             kind = self.rng.choices(list(ACTIONS), list(ACTIONS.values()))[0]
             name = self.rng.choice(NAMES)
@@ -127,7 +129,7 @@ class Administrator(Client):
         await self.ask(self.machine(), lambda broker: broker.admin.change_replicas(wish, TIMEOUT_MS))
 
     async def _use(self, name: str) -> None:
-        """Write to the topic that has the name, and read all of it: no record of another topic may appear."""
+        """Write to the topic of this name, and read all of it: no record of another topic may appear."""
         self._shared.values += 1
         value = f"shared-{self._shared.values}"
         data = build_batch([Record(value=value.encode())], codec=Codec.NONE, timestamp_ms=0)
@@ -163,7 +165,7 @@ class Administrator(Client):
             position = result.next_offset
 
     async def _look(self, broker: Broker, name: str) -> TopicInfo | None:
-        """The topic in confirmed metadata, which is compared with the requests."""
+        """Return the topic in confirmed metadata, which is compared with the requests."""
         asked_at, shared = self.cluster.loop.now, self._shared
         made = {topic_id for topic_id, (known, _) in shared.made.items() if known == name}
         gone = set(shared.gone)
@@ -182,14 +184,14 @@ class Administrator(Client):
 
     @staticmethod
     def _is_still(broker: Broker, topic: TopicInfo) -> bool:
-        """True if this broker has seen neither another topic of the name nor a recovery meanwhile."""
+        """True if this broker has seen neither another topic of the name nor a recovery since then."""
         now = broker.controller.image.topics.get(topic.name)
         return now is not None and _identity(now) == _identity(topic)
 
-    # The last resort.
+    # Unsafe recovery.
 
     async def _recover(self, name: str) -> None:
-        """A majority of the replicas is off, apparently permanently, and comes back later."""
+        """Switch off a majority of the replicas, apparently permanently; they return later."""
         topic = await self.ask(self.machine(), lambda broker: self._look(broker, name))
         machines = self.cluster.machines
         if (

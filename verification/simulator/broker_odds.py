@@ -1,6 +1,6 @@
-"""The random parameters of brokers: what the settings of each one say.
+"""Draws the random parameters of brokers, which become their settings.
 
-A scenario changes those that it needs, so that a machine knows no scenario.
+A scenario changes the parameters that it needs, so that a machine knows no scenario.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ class BrokerOdds:
     offsets_partitions: int = 16
     transactions_partitions: int = 1
     delayed_partitions: int = 1
-    unused_ms: int | None = None  # until unused groups, ids and sinks are forgotten; None: for long
-    restore_after_ms: int = 300_000  # no run takes as long
+    unused_ms: int | None = (
+        None  # time until unused groups, ids and sinks are forgotten; None: longer than a run
+    )
+    restore_after_ms: int = 300_000  # longer than any run
     restore_moves_max: int = 10
     balance_after_ms: int = 120_000
     balancing_moves_max: int = 2
     has_racks: bool = False
-    ages_disks: bool = False  # often; so it is wherever files are lost
+    ages_disks: bool = False  # frequently; always so in runs where files are lost
     frame_limits: FrameLimits = FRAME_LIMITS
 
     def rack(self, node: int) -> str | None:
-        """The rack of a broker."""
+        """Return the rack of a broker."""
         return "abc"[(node - 1) % 3] if self.has_racks else None

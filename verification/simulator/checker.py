@@ -1,8 +1,7 @@
-"""Invariants after every step, checked from outside: files, frames and a group's few numbers.
+"""Checks invariants after every step, from outside: files, frames and a few numbers of each group.
 
-Decides: what counts as a violation during a run. The numbers are those of
-``docs/invariants.md``. Leaves to others: what clients saw (``chaos.checkers``), and the end of the
-run (``convergence``).
+Decides: what counts as a violation during a run. The numbers are those of ``docs/invariants.md``. Leaves to
+others: what clients saw (``chaos.checkers``), and the end of the run (``convergence``).
 
 Checks are incremental: a group is checked when one of its numbers has changed, and only the changed part of
 its files is read.
@@ -64,7 +63,7 @@ class Checker:
         self._violated = violated
 
     def stepped(self, machine: Machine) -> None:
-        """A callback of this broker has run."""
+        """Check a broker after one of its callbacks has run."""
         broker = machine.broker
         if broker is None or machine.process is None:
             return
@@ -89,7 +88,7 @@ class Checker:
                     self._ended(machine, group_id, replica)
 
     def frame(self, machine: Machine, to: NodeId, frame: bytes) -> None:
-        """A Raft message is sent: its vote or acknowledgement must be durable (I7)."""
+        """Check a sent Raft message: its vote or acknowledgement must be durable (I7)."""
         length = int.from_bytes(frame[1:_HEAD])
         group_id, tag, term, *fields = msgspec.msgpack.decode(frame[_HEAD : _HEAD + length])
         record = self.groups.get(group_id)
@@ -124,15 +123,16 @@ class Checker:
             self._votes(record, machine, term, machine.node)
 
     def files_removed(self, machine: Machine, directory: str) -> None:
-        """The folder of a deleted topic or a moved replica is removed, and its votes and acknowledgements
-        with it.
+        """Forget replicas below a removed folder, with their votes and acknowledgements.
+
+        The folder belonged to a deleted topic or a moved replica.
         """
         for group_id, replica in list(self.replicas[machine.node].items()):
             if f"{replica.directory}/".startswith(f"{directory}/"):
                 self._closed(machine, group_id)
 
     def files_lost(self, machine: Machine, path: str) -> None:
-        """A disk is about to lose a file or a folder, with votes and acknowledgements of replicas."""
+        """Note that a disk is about to lose a file or folder, with votes and acknowledgements of replicas."""
         for group_id, replica in list(self.replicas[machine.node].items()):
             if f"{replica.directory}/".startswith(f"{path}/") or path.startswith(f"{replica.directory}/"):
                 replica.durable.refresh()
@@ -144,7 +144,7 @@ class Checker:
                 record.replicas.pop(machine.node, None)
 
     def died(self, machine: Machine) -> None:
-        """A crash leaves at most a torn tail: no damage (I27)."""
+        """Check that a crash leaves at most a torn tail, and no damage (I27)."""
         for replica in self.replicas[machine.node].values():
             seen = examine(machine.disk, replica.directory)
             if not seen.is_clean:
@@ -153,7 +153,7 @@ class Checker:
                 self._violated("I27 a crash damages nothing", detail)
 
     def lost_power(self, machine: Machine) -> None:
-        """Committed entries must still be on a quorum of disks (I6)."""
+        """Check that committed entries are still on a quorum of disks (I6)."""
         for group_id, replica in self.replicas[machine.node].items():
             record = self.groups[group_id]
             if forgotten := replica.sent_votes.forgotten():
@@ -167,7 +167,7 @@ class Checker:
                 self.check_durable_quorum(record, f"after {machine.name} lost power")
 
     def check_durable_quorum(self, record: GroupRecord, when: str) -> None:
-        """Every committed entry is durable on a majority (I6)."""
+        """Check that every committed entry is durable on a majority (I6)."""
         wanted = len(record.committed)
         if not wanted:
             return
@@ -190,7 +190,7 @@ class Checker:
         record, directory = self.groups.get(group_id), cast("SegmentedLog", group.log).directory
         if directory in machine.older_copies:
             if machine.is_on_older_copy:
-                return  # whatever it says, no other broker may listen
+                return  # other brokers must not listen to a broker on an older copy
             machine.older_copies.discard(directory)
         if record is None or (group.membership.voters and not record.initial_membership.voters):
             record = record_of(group, directory, record, self._clocks, self._violated)
@@ -207,7 +207,7 @@ class Checker:
                 self.check_durable_quorum(record, f"as {machine.name}, which has lost files, opens it again")
         before = replica.numbers if replica.group is group else None
         if before is None:
-            replica.look(record, durable=False)  # left by an earlier process, or before a failure
+            replica.look(record, durable=False)  # left by an earlier process, or written before a failure
         replica.numbers, replica.process, replica.group = numbers, machine.process, group
         if group.stopped is not None:
             return  # its disk has failed, and its state in memory is no longer used
@@ -222,7 +222,7 @@ class Checker:
             self._check_durable(replica, now.term, machine.node, f"itself as leader of term {now.term}")
             self._check_complete(record, replica, now, group)
             self.on_leader(machine, group_id, now.term)
-        had_written = before[-1] if before else 0  # less than is committed, as with a full disk
+        had_written = before[-1] if before else 0  # less than committed if the disk is full
         if not before or before[2] != now.commit_index or had_written < now.commit_index:
             self._check_commit(record, replica, now, numbers[-1])
             self._check_state(record, replica, now, group)
@@ -249,7 +249,7 @@ class Checker:
             self._violated("I2 one leader a term", detail)
 
     def _votes(self, record: GroupRecord, machine: Machine, term: int, candidate: NodeId) -> None:
-        """A broker votes once in a term, unless its replica was deleted in between (I28)."""
+        """Check that a broker votes once in a term, unless its replica was deleted in between (I28)."""
         self.on_vote(machine, record.group_id, candidate)
         known = record.votes.setdefault((term, machine.node), candidate)
         if known != candidate:
@@ -257,7 +257,7 @@ class Checker:
             self._violated("I28 one vote a term", detail)
 
     def _check_accepted(self, record: GroupRecord, replica: ReplicaRecord, term: int, match: int) -> None:
-        """A follower that accepts an append has the leader's log up to the index it names (I26)."""
+        """Check that a follower that accepts an append has the leader's log up to the named index (I26)."""
         leader = record.replicas.get(record.leaders.get(term, NodeId(0)))
         if leader is None or leader.numbers is None or leader.numbers[:2] != (term, Role.LEADER):
             return
@@ -270,16 +270,15 @@ class Checker:
             self._violated("I26 an accepted log is the leader's", detail)
 
     def _check_vote(self, record: GroupRecord, replica: ReplicaRecord, term: int, candidate: NodeId) -> None:
-        """A vote is given only to a log that is as new as all entries that the voter may have acknowledged
-        (I4).
+        """Check that the candidate's log is as new as all entries that the voter may have acknowledged (I4).
 
-        Entries that become durable after its term has begun are acknowledged to no leader of an earlier one
-        (I7).
+        Entries that become durable after the voter's term has begun are acknowledged to no leader of an
+        earlier term (I7).
         """
         replica.durable.refresh()
         asked = record.candidacies.get((term, candidate))
         if asked is None or record.leaders.get(term, candidate) != candidate:
-            return  # a leader has appended to the voter's log meanwhile
+            return  # a leader has appended to the voter's log since then
         newest = replica.durable.newest_up_to(replica.kept_index)
         if newest is not None and newest.term < term and (newest.term, newest.last) > asked:
             detail = f"{replica.machine.name} votes for {candidate} in term {term} of group {record.group_id}"
@@ -288,7 +287,7 @@ class Checker:
     def _check_complete(
         self, record: GroupRecord, replica: ReplicaRecord, now: Numbers, group: RaftGroup[object]
     ) -> None:
-        """A new leader holds all entries committed in earlier terms (I4)."""
+        """Check that a new leader has all entries committed in earlier terms (I4)."""
         held = replica.look(record, durable=False)
         if group.log.last_index < now.last_index:
             return  # its disk is full, and the rest is in memory
@@ -307,8 +306,8 @@ class Checker:
         held = replica.look(record, durable=False)
         view, committed = replica.seen, record.committed
         start = 0 if view.start == 0 else record.places.get(view.start, len(committed))
-        # The rest waits for disk space, or for a truncation: entries not truncated yet are not part of the
-        # log.
+        # Later entries wait for disk space or for a truncation: entries that are not truncated yet are not
+        # part of the log.
         commit_index = min(now.commit_index, view.last, written)
         count = bisect_left(view.entries, commit_index, key=_last_of) + 1 if commit_index >= view.start else 0
         where = f"{replica.machine.name} group {record.group_id} commit index {commit_index}"
@@ -336,11 +335,11 @@ class Checker:
     def _check_state(
         self, record: GroupRecord, replica: ReplicaRecord, now: Numbers, group: RaftGroup[object]
     ) -> None:
-        """Replicas with equal applied indexes have equal states (I21).
+        """Check that replicas with equal applied indexes have equal states (I21).
 
-        A replica that applies a compacted log has them only when it has applied what superseded the removed
-        records: before that it cannot lead. Its table of producers may have a later first stamp, so that it
-        forgets producers later than others.
+        A replica that applies a compacted log has the equal state only when it has applied the records that
+        superseded the removed ones: before that it cannot lead. Its table of producers may have a later first
+        stamp, so that it forgets producers later than others.
         """
         machine = group._applier._machine
         state = hash(machine.snapshot())
@@ -385,12 +384,15 @@ class Checker:
             self._violated("I7 write-ahead", f"{replica.machine.name} names {what}: {missing}")
 
     def _ended(self, machine: Machine, group_id: GroupId, replica: ReplicaRecord) -> None:
-        """A broker has closed a replica. Of one that has failed the files stay, and are opened again."""
+        """Note that a broker has closed a replica.
+
+        The files of a failed replica stay, and are opened again.
+        """
         if replica.group is None or replica.group.stopped is None:
             self._closed(machine, group_id)
 
     def _closed(self, machine: Machine, group_id: GroupId) -> None:
-        """A replica outside a committed membership may be deleted; those of a deleted topic all are."""
+        """Forget a replica that was deleted: outside a committed membership, or of a deleted topic."""
         record = self.groups[group_id]
         del self.replicas[machine.node][group_id]
         record.lost.pop(machine.node, None)
@@ -405,9 +407,9 @@ class Checker:
 
 
 def _note_membership(record: GroupRecord, replica: ReplicaRecord, commit_index: int) -> None:
-    """The voters after this commit, according to a log that names its voters.
+    """Note the voters after this commit, according to a log that names its voters.
 
-    The membership after a committed joint one may be committed as well, since the leader has appended it.
+    The membership after a committed joint one may be committed as well, because the leader has appended it.
     Entries before the first entry of a recovered group are the survivor's, and count as committed.
     """
     broker = replica.machine.broker

@@ -1,4 +1,4 @@
-"""A client that repeatedly creates, uses and deletes a topic: no old data may reappear."""
+"""Runs a client that repeatedly creates, uses and deletes a topic: no old data may reappear."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from verification.simulator.simulated_cluster import SimulatedCluster
 Result = TypeVar("Result")
 NAME: Final = "passing"
 TRIES: Final = 60
-LOOKS: Final = 100  # for a record that is not shown, 0.05 s apart
+LOOKS: Final = 100  # attempts to read a record, 0.05 s apart
 
 
 class GaveUp(Exception):
@@ -37,7 +37,7 @@ class Churner(Client):
         super().__init__(cluster, name)
         self._incarnation = 0
         self._by_version = cluster.rng(f"versions of {name}").random() < 0.5
-        self._topic_id = ""  # of an incarnation that was created, and whose deletion was not requested
+        self._topic_id = ""  # id of the created incarnation whose deletion was not requested
         self._written_before: set[str] = (
             set()
         )  # acknowledged in earlier incarnations; uncertain records may arrive late
@@ -91,10 +91,10 @@ class Churner(Client):
         return True
 
     async def _read(self, wanted: set[str]) -> list[str]:
-        """Read everything from the beginning; a leader may show an old end for a moment after its election.
+        """Read all records from the start; a leader may show an old end for a moment after its election.
 
-        Reads from a broker that knows the newest incarnation: brokers that have all been down may use older
-        metadata for a moment, in which a deleted topic still exists.
+        Reads from a broker that knows the newest incarnation: after all brokers were down, they may briefly
+        use older metadata, in which a deleted topic still exists.
         """
 
         async def read(broker: Broker) -> list[str]:
@@ -122,7 +122,7 @@ class Churner(Client):
         return await self._until(read, ())
 
     async def _look(self, broker: Broker) -> TopicInfo | None:
-        """The topic in confirmed metadata: the created one, until its deletion is requested."""
+        """Return the topic in confirmed metadata: the created one, until its deletion is requested."""
         made = self._topic_id
         image = await broker.controller.current_image(TIMEOUT_MS)
         topic = image.topics.get(NAME)
@@ -166,6 +166,6 @@ class Churner(Client):
 
 
 def _is_still(topic: TopicInfo | None, broker: Broker) -> bool:
-    """True if a broker has seen no other incarnation meanwhile."""
+    """True if a broker has seen no other incarnation since then."""
     now = broker.controller.image.topics.get(NAME)
     return topic is not None and now is not None and now.topic_id == topic.topic_id

@@ -1,8 +1,8 @@
-"""Clients of a simulated cluster: they produce, read and query, and record what they saw.
+"""Runs clients of a simulated cluster: they produce, read and query, and record what they saw.
 
 Decides: the behaviour of a client and which of its errors are definite. Leaves to others: the checks
-(``chaos.checkers``). A client uses any broker's gateway, as the HTTP layer does; requests
-and responses take time, and a response may be lost.
+(``chaos.checkers``). A client uses any broker's gateway, as the HTTP layer does; requests and responses take
+time, and a response may be lost.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Client:
         return result
 
     def machine(self) -> Machine:
-        """Any broker."""
+        """Return any broker."""
         return self.rng.choice(self.cluster.members)
 
     async def append(
@@ -105,7 +105,7 @@ class Client:
         )
 
     async def pause(self) -> None:
-        """The pause before a retry."""
+        """Pause before a retry."""
         await asyncio.sleep(PAUSE_S * (0.5 + self.rng.random()))
 
     async def fetch(self, target: TopicPartition, position: int, *, wait_ms: int) -> FetchResult:
@@ -125,13 +125,13 @@ class Client:
         return result
 
     async def poll(self, partition: int, position: int, *, wait_ms: int) -> tuple[Poll, int]:
-        """One fetch in the form of the history, and the next position."""
+        """Fetch once; return a poll of the history, and the next position."""
         invoked = self.cluster.loop.now
         result = await self.fetch(self.cluster.checked[partition], position, wait_ms=wait_ms)
         return self.polled(partition, position, invoked, result), result.next_offset
 
     def polled(self, partition: int, position: int, invoked: float, result: FetchResult) -> Poll:
-        """A response in the form of the history."""
+        """Convert a response to a poll of the history."""
         records = tuple(
             (record.offset, (record.value or b"").decode())
             for batch in split_batches(result.data)
@@ -148,7 +148,7 @@ class Client:
         )
 
     def deleted(self, partition: int, position: int, error: OffsetOutOfRange) -> Poll:
-        """A reader's position is deleted: it learns only the log start."""
+        """Record that a reader's position is deleted: it learns only the log start."""
         start = int(str(error.details["start"]))
         if start <= position:
             self.cluster.violated("I13 a position stays valid", f"{self.name}: {error}")

@@ -48,7 +48,7 @@ class Convergence:
             for partition in range(len(cluster.checked)):
                 while not machine.is_removed and not await self._append(machine, partition):
                     if cluster.loop.now > deadline:
-                        detail = f"{machine.name} takes nothing for partition {partition} in {within_s} s"
+                        detail = f"{machine.name} accepts no record for partition {partition} in {within_s} s"
                         cluster.violated("L2 a healed cluster works", f"{detail}: {self._refused!r}")
                         return
                     await asyncio.sleep(0.1)

@@ -1,7 +1,7 @@
-"""One broker's disk: a power loss may remove unsynced bytes, and syncs take time.
+"""One broker's disk: a power loss may remove its unsynced bytes, and its syncs take time.
 
 Decides: how long a sync takes and when it happens within that time. Leaves to others: the state after a power
-loss (``FakeFilesystem``), and when one comes (``faults``).
+loss (``FakeFilesystem``), and when a power loss happens (``faults``).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from verification.simulator.event_loop import SimulatedLoop
 class SimulatedDisk(FakeFilesystem):
     """A fake filesystem that reports a crash during a change, and removed directories.
 
-    With ``dies_after`` it crashes after that many changes in all its incarnations; with
-    ``dies_writing``, part of a file's name, during a write to such a file: nothing is synced any more.
+    With ``dies_after`` it crashes after that many changes in all its incarnations; with ``dies_writing``,
+    part of a file's name, during a write to such a file, and syncs nothing after that.
     """
 
     def __init__(self, died: Callable[[], None], removed: Callable[[str], None]) -> None:
@@ -35,7 +35,7 @@ class SimulatedDisk(FakeFilesystem):
         self._removed = removed
 
     def hold(self, file: File) -> bool:
-        """Files of active segments are closed between uses as soon as another one is used."""
+        """Close the files of active segments between uses as soon as another file is used."""
         self.held.hold(file)
         return True
 
@@ -52,7 +52,7 @@ class SimulatedDisk(FakeFilesystem):
             self._removed(path)
 
     def count_change(self) -> None:
-        """Count a change; when the machine crashes at it, the rest of it does not happen."""
+        """Count a change. When the machine crashes at the change, the rest of it does not happen."""
         if self.changes == self.dies_after:
             self.dies_after = None
             self._died()
@@ -64,13 +64,13 @@ class SimulatedDisk(FakeFilesystem):
             raise
 
     def take_room(self, growth_bytes: int, path: str) -> None:
-        """A write begins."""
+        """Note that a write begins."""
         super().take_room(growth_bytes, path)
         if self.dies_writing is not None and self.dies_writing in path:
             self.dies_writing, self.crash_after_changes = None, 0
 
     def restart(self) -> None:
-        """The next incarnation."""
+        """Prepare the disk for the next incarnation."""
         self.dies_writing = None
         super().restart()
 
@@ -91,7 +91,9 @@ class SyncQueue:
         return self._typical_s * self.slowness * self._rng.expovariate(1.0)
 
     async def run(self, syncs: Sequence[DiskWork]) -> list[OSError | None]:
-        """One round; each sync happens at one moment, and the end of the round is reported later."""
+        """Run one round of syncs. Each sync happens at one moment, and the end of the round is reported
+        later.
+        """
         errors = []
         for sync in syncs:
             await asyncio.sleep(max(0.0, self.stalled_until - self._now()) + self.latency())

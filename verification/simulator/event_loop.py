@@ -61,7 +61,7 @@ _process: contextvars.ContextVar[Process | None] = contextvars.ContextVar("proce
 
 
 class _Callback:
-    """asyncio's handle: of a timer if it is in the heap, else of the next turn."""
+    """A handle of asyncio: of a timer if it is in the heap, else a callback of the next turn."""
 
     __slots__ = ("_is_cancelled", "_when", "arguments", "context", "function", "process")
 
@@ -129,7 +129,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     # Time and callbacks.
 
     def time(self) -> float:
-        """Seconds, as the running process sees them."""
+        """The time in seconds, as the running process sees it."""
         return self.now if self._current is None else self.now * self._current.rate
 
     def call_soon(
@@ -138,7 +138,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *Arguments,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """Run at this moment, after all callbacks scheduled before."""
+        """Run a callback at this moment, after all callbacks scheduled before."""
         handle = _Callback(callback, args, context, self.now)
         self._ready.append(handle)
         return handle  # type: ignore[return-value]
@@ -150,7 +150,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *Arguments,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Run after a number of seconds of the running process."""
+        """Run a callback after a number of seconds of the running process."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(
@@ -160,7 +160,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *Arguments,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Run at a time of the running process."""
+        """Run a callback at a time of the running process."""
         handle = _Callback(callback, args, context, when)
         due = when if self._current is None else when / self._current.rate
         earliest = self.now + SHORTEST_S
@@ -175,7 +175,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         callback: Callable[[Unpack[Arguments]], object],
         *args: *Arguments,
     ) -> None:
-        """Run in a process after a number of true seconds."""
+        """Run a callback in a process after a number of true seconds."""
         self.at_in(process, self.now + delay, callback, *args)
 
     def at_in(
@@ -185,15 +185,17 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         callback: Callable[[Unpack[Arguments]], object],
         *args: *Arguments,
     ) -> None:
-        """Run in a process at a true time; callbacks of the same time run in the order of these calls."""
+        """Run a callback in a process at a true time; callbacks of the same time run in the order of these
+        calls.
+        """
         self._push(when, _Callback(callback, args, process.context, when))
 
     def later(self, delay: float, callback: Callable[[Unpack[Arguments]], object], *args: *Arguments) -> None:
-        """Run in no process after a number of true seconds."""
+        """Run a callback in no process after a number of true seconds."""
         self._push(self.now + delay, _Callback(callback, args, _NOBODY, self.now + delay))
 
     def at(self, when: float, callback: Callable[[Unpack[Arguments]], object], *args: *Arguments) -> None:
-        """Run in no process at a true time."""
+        """Run a callback in no process at a true time."""
         self._push(when, _Callback(callback, args, _NOBODY, when))
 
     def _push(self, when: float, handle: _Callback) -> None:
@@ -223,7 +225,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         while not task.done() and not self.is_stopped:
             if not ready:
                 if not timers or timers[0][0] > until_s:
-                    raise TimeoutError(f"nothing happens that would end the run before {until_s} s")
+                    raise TimeoutError(f"no event is scheduled that can end the run before {until_s} s")
                 self.now, _, handle = heapq.heappop(timers)
                 turns = 0
             else:
@@ -255,7 +257,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 watcher.stepped(process)
 
     def _end_turn(self, process: Process) -> None:
-        """The callback that has waited longest runs next."""
+        """Run the callback that has waited longest."""
         while process.deferred and not process.is_paused:
             handle = process.deferred.popleft()
             if not handle._is_cancelled:
@@ -266,7 +268,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     @contextlib.contextmanager
     def on_a_thread(self) -> Iterator[None]:
-        """The block counts as running on another thread than the loop's."""
+        """Count the block as running on another thread than the loop's."""
         before, self.is_on_a_thread = self.is_on_a_thread, True
         try:
             yield
@@ -282,17 +284,17 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return task
 
     def pause(self, process: Process) -> None:
-        """Run nothing of it until ``resume``."""
+        """Run no callback of the process until ``resume``."""
         process.is_paused = True
 
     def resume(self, process: Process) -> None:
-        """Callbacks that were due meanwhile run now, in order."""
+        """Continue the process: callbacks that became due during the pause run now, in order."""
         process.is_paused = False
         self._ready.extend(process.deferred)
         process.deferred.clear()
 
     def kill(self, process: Process) -> None:
-        """Run nothing of it any more."""
+        """Run no callback of the process any more."""
         process.is_alive = False
         process.deferred.clear()
         self._graveyard.append(process)
@@ -300,7 +302,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     # The interface of asyncio's loops.
 
     def create_future(self) -> Future[object]:
-        """A future of this loop, and of the process that creates it."""
+        """Create a future of this loop, and of the process that creates it."""
         future = _Future(loop=self)
         future.process = self._current
         return future
@@ -312,7 +314,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         name: object = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[Result]:
-        """A task of the running process."""
+        """Create a task of the running process."""
         awaitable = cast("Coroutine[object, object, Result]", coro)
         task = asyncio.Task(awaitable, loop=self, context=context)
         if self._current is not None:
@@ -322,7 +324,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[Arguments]], Result], *args: *Arguments
     ) -> Future[Result]:
-        """Work of another thread: it runs at one later moment."""
+        """Run work of another thread at one later moment."""
         future: Future[Result] = asyncio.Future(loop=self)
 
         def work() -> None:
@@ -344,7 +346,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     ) -> object:
         """Listen on a simulated host; raises ``OSError`` without a stream network."""
         if self.listen is None or self._current is None:
-            raise OSError("nothing listens in this run")
+            raise OSError("no process listens in this run")
         return self.listen(host, self._current, protocol_factory)
 
     get_debug = staticmethod(bool)  # never; every future and task asks, so it costs no call in Python
@@ -358,7 +360,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._is_closed
 
     def call_exception_handler(self, context: dict[str, object]) -> None:
-        """An exception was never retrieved; ignored for dead processes, whose callbacks did not run."""
+        """Handle an exception that was never retrieved; dead processes are ignored, as their callbacks did
+        not run.
+        """
         task = context.get("task") or context.get("future")
         process = task.process if isinstance(task, _Future) else None
         if not self._is_closed and (process is None or process.is_alive):

@@ -46,7 +46,7 @@ def drawn_first() -> First:
 
 
 def fresh(first: int) -> Iterator[Seed]:
-    """Seeds in rounds, without an end; each level's numbers are consecutive from ``first`` on."""
+    """Yield seeds in rounds, without an end; each level's numbers are consecutive from ``first`` on."""
     for number in count():
         yield from _round(first, number)
 

@@ -1,8 +1,8 @@
 """Faults at random times and at critical moments.
 
-Decides: which fault comes when, and when its effect ends. Each draws its details from its own stream of
-randomness, so that nothing else depends on them. Counts and records the faults that happened; with a schedule
-exactly those faults come, at their times.
+Decides: which fault is injected when, and when its effect ends. Each fault draws its details from its own
+stream of random numbers, so that no other draw depends on them. Counts and records the faults that happened;
+with a schedule it injects exactly those faults, at their times.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Faults:
         return frozenset((*self._timed, *self._aims))
 
     def begin(self, aims: Mapping[str, Aim]) -> None:
-        """Before the run: with the faults of its scenarios, and ``aims`` of all that there are."""
+        """Set up the faults before the run: those of its scenarios, and ``aims`` from all kinds."""
         self._aims |= aims
         for part in self._cluster.parts:
             self._timed |= part.faults()
@@ -100,7 +100,7 @@ class Faults:
         self._favourites = [self._wish(wishes), self._wish(wishes)]
 
     def replay(self) -> None:
-        """Repeat the recorded faults. Some come before ``run``."""
+        """Schedule the recorded faults. Some of them are injected before ``run``."""
         for fault in self._cluster.schedule or ():
             self._cluster.loop.at(fault.at, self._cluster.loop.later, 0.0, self._strike, fault)
 
@@ -136,7 +136,7 @@ class Faults:
             self._aims[fault.kind](self, rng, machine)
 
     def heal(self) -> None:
-        """No more faults; all effects are healed at once."""
+        """Inject no more faults, and heal all effects at once."""
         self._cluster.is_healed = True
         cluster = self._cluster
         cluster.trace.note(None, "everything is healed")
@@ -156,7 +156,10 @@ class Faults:
     # The worst moments.
 
     def frame_left(self, sender: Machine, to: NodeId, frame: bytes) -> None:
-        """A Raft message is sent. A vote or an acknowledgement is a critical moment for a crash."""
+        """Handle a Raft message that is sent.
+
+        A vote or an acknowledgement is a critical moment for a crash.
+        """
         if len(frame) < 8:
             return
         tag = frame[7] if frame[6] < 0x80 else 0  # small group ids: the tag is the third byte of the head
@@ -166,21 +169,21 @@ class Faults:
             self.aim("after an acknowledgement", sender, 0.1)
 
     def won(self, machine: Machine, group: GroupId, term: int) -> None:
-        """A new leader: isolate it."""
+        """Isolate a new leader."""
         self.aim("after winning", machine)
 
     def committed(self, machine: Machine, group: GroupId, commit: int) -> None:
-        """The commit index has just changed."""
+        """Handle a commit index that has just changed."""
         if group == METADATA_GROUP:
             self.aim(AFTER_A_METADATA_COMMIT, machine)
         self.aim("after a commit", machine, 0.3)
 
     def synced(self, machine: Machine) -> None:
-        """A disk has just stored entries that others may lack."""
+        """Handle a disk that has just stored entries that others may lack."""
         self.aim("after a sync", machine, 0.1)
 
     def aim(self, kind: str, machine: Machine, thinned: float = 1.0) -> None:
-        """A critical moment of a machine: with the probability of its kind, the fault comes."""
+        """Inject a fault at a critical moment of a machine, with the probability of its kind."""
         odds = self._odds.aimed.get(kind, 0.0) * thinned
         if (
             odds
@@ -192,7 +195,7 @@ class Faults:
             self._cluster.loop.later(delay, lambda: self._strike(self._next(kind, machine)))
 
     def dies(self, rng: random.Random, machine: Machine) -> None:
-        """A machine is killed or loses power, perhaps while it writes."""
+        """Kill a machine or cut its power, perhaps during a write."""
         manner = rng.choice(("kill", "lose power", "lose power writing"))
         if manner == "lose power writing":
             self._lose_power_writing(rng, machine)
@@ -200,22 +203,22 @@ class Faults:
             self._down(machine.kill if manner == "kill" else machine.lose_power)
 
     def isolate(self, rng: random.Random, machine: Machine) -> None:
-        """A machine reaches no other one for a while."""
+        """Isolate a machine from all others for a while."""
         self._links.isolate(rng, machine)
 
     def leads_no_more(self, rng: random.Random, machine: Machine) -> None:
-        """A machine loses its leaderships or its life, or its appends fail."""
+        """Take the leaderships of a machine away, kill it, or let its appends fail."""
         rng.choice((self._transfer_from, self._links.isolate, self.dies, self._hinder))(rng, machine)
 
     def _hinder(self, rng: random.Random, machine: Machine) -> None:
-        """Appends of the coordinators are refused, or something fails in them that nobody has thought of."""
+        """Refuse the appends of the coordinators, or plant an unexpected error in the coordinators."""
         if rng.random() < 0.5:
             self._refuse_appends(rng, machine)
         else:
             plant_errors(rng, machine, lambda: self._cluster.is_healed)
 
     def _refuse_appends(self, rng: random.Random, machine: Machine) -> None:
-        """A coordinator's next appends are refused, as by a broker with too much in flight."""
+        """Refuse the next appends of a coordinator, as a broker does with too much in flight."""
         broker = machine.broker
         for (topic, _), replica in {} if broker is None else broker.manager.replicas.items():
             if topic.startswith("__"):
@@ -248,14 +251,14 @@ class Faults:
         self.start_again()
 
     def start_again(self) -> None:
-        """All stopped machines are started soon."""
+        """Start all stopped machines soon."""
         for machine in self._cluster.machines:
             if not machine.is_up and not machine.is_kept_off:
                 delay = self._restart_rng.uniform(0.05, 2.0)
                 self._cluster.loop.later(delay, _start_if_off, machine)
 
     def _lose_power(self, rng: random.Random) -> None:
-        """At once, or during a write, which it may tear."""
+        """Cut the power of a machine at once, or during a write, which the power loss may tear."""
         machine = self._any(rng)
         if rng.random() < 0.5:
             self._down(machine.lose_power)
@@ -284,12 +287,14 @@ class Faults:
         self.start_again()
 
     def _away(self, rng: random.Random) -> None:
-        """One machine alone is off until another fault has started all, or all is healed."""
+        """Stop one machine until another fault has started all machines, or all effects are healed."""
         if all(machine.is_up for machine in self._cluster.machines):
             self._any(rng).kill()
 
     def _forget(self, rng: random.Random) -> None:
-        """A machine comes back without some of its files; sometimes those with newer logs are off then."""
+        """Let a machine start without some of its files; sometimes the machines with newer logs are
+        off then.
+        """
         if rng.random() < 0.5 and all(machine.is_up for machine in self._cluster.machines):
             self.lost_files.strike_without_the_newest(rng, self._later)
         elif self.lost_files.strike(rng) is not None:
@@ -301,9 +306,10 @@ class Faults:
         self._later(rng, 0.05, 3.0, machine.resume)
 
     def _depose(self, rng: random.Random) -> None:
-        """A leader is isolated with its clients for a while; when it returns, its successor crashes.
+        """Isolate a leader with its clients for a while; when it returns, its successor crashes.
 
-        Sometimes its disk is full meanwhile, and the entries that it could not write are replaced.
+        Sometimes the disk of the isolated leader is full, and the entries that it could not write are
+        replaced.
         """
         deposed = self._leader(rng)
         self._links.isolate(rng, deposed)
@@ -334,7 +340,7 @@ class Faults:
         self._later(rng, 0.3, 3.0, lambda: self._repair_disk(machine))
 
     def _failing_sync(self, rng: random.Random) -> None:
-        """One file's sync fails: its page cache and its disk differ, without further errors.
+        """Let the sync of one file fail: its page cache and its disk differ, without further errors.
 
         Its replica is stopped until its broker restarts, whether or not the machine loses power.
         """
@@ -364,7 +370,7 @@ class Faults:
         machine.disk.fails_sync = lambda path: False
 
     def transfer(self, rng: random.Random) -> None:
-        """Some leader hands a group over to another broker."""
+        """Let some leader hand a group over to another broker."""
         self._transfer_from(rng, self._leader(rng))
 
     def _transfer_from(self, rng: random.Random, machine: Machine) -> None:
@@ -377,7 +383,9 @@ class Faults:
                 self._cluster.loop.later_in(machine.process, 0.0, group.transfer_leadership, to)
 
     def _lead_again(self, rng: random.Random) -> None:
-        """A leader is deposed and elected again while its messages of the earlier term are in flight."""
+        """Depose a leader, and let it be elected again while its messages of the earlier term are in
+        flight.
+        """
         machine = self._leader(rng)
         self._links.slow_all(rng, machine)
         self._transfer_from(rng, machine)
@@ -390,7 +398,7 @@ class Faults:
                 self._cluster.loop.later_in(machine.process, 0.0, group.campaign)
 
     def _reassign(self, rng: random.Random) -> None:
-        """Sets other replicas for a partition in use: often alternating between two targets."""
+        """Set other replicas for a partition in use, often alternating between two targets."""
         wish = rng.choice(self._favourites) if rng.random() < 0.4 else self._wish(rng)
         forgetful = self.lost_files.forgetful
         replicas = wish.replicas or ()
@@ -405,7 +413,7 @@ class Faults:
         return MoveReplicas(target.topic, target.partition, tuple(rng.sample(nodes, count)))
 
     def _target(self, rng: random.Random) -> TopicPartition:
-        """A partition in use, mostly of the topic that the run is about."""
+        """Draw a partition in use, mostly of the topic of the scenario."""
         topic, partitions = TOPIC, self._cluster.odds.partitions
         for part in self._cluster.parts:
             topic, partitions = part.target(rng) or (topic, partitions)
@@ -417,7 +425,7 @@ class Faults:
         self._ask(rng, lambda broker: broker.admin.transfer_leadership(target, to, TIMEOUT_MS))
 
     def _ask(self, rng: random.Random, ask: Callable[[Broker], Awaitable[object]]) -> None:
-        """An operator's request to any broker; a refusal is accepted."""
+        """Send an operator's request to any broker; a refusal is accepted."""
         machine = self._any(rng)
         broker = machine.broker
         if broker is None or machine.process is None:

@@ -45,14 +45,14 @@ class Incarnations:
         self._kept: list[_Kept] = []
 
     def shown(self, machine: Machine, image: MetadataImage) -> None:
-        """A broker has this metadata image."""
+        """Check a metadata image that a broker has applied."""
         before, self._shown[machine.node] = self._shown.get(machine.node, {}), image.topics
         for topic in image.topics.values():
             if before.get(topic.name) is not topic:
                 self._look(machine, topic)
 
     def opened(self, machine: Machine, group_id: GroupId, directory: str) -> None:
-        """A broker has a group's log open in this folder."""
+        """Check the folder in which a broker has opened the log of a group."""
         place = self._places.get(group_id)
         if group_id == METADATA_GROUP or place is None:
             return
@@ -61,8 +61,8 @@ class Incarnations:
             self._violated(_INVARIANT, f"{machine.name} has group {group_id} of {place} open in {directory}")
 
     def check_recoveries(self) -> None:
-        """The end of a run: entries that survivors knew to be committed are in the groups made from their
-        logs.
+        """At the end of a run, check that entries that survivors knew to be committed are in the groups made
+        from their logs.
         """
         for kept in self._kept:
             record = self._checker.groups.get(kept.group_id)

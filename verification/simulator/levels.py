@@ -2,8 +2,8 @@
 a consumer group alone, ``brokers:17`` or ``17`` whole brokers, ``brokers-queue:17`` brokers with a scenario.
 
 The names of scenarios are in ``scenarios.ALL``. ``brokers-busy:17`` runs brokers whose CPUs are busy, with
-one scenario or none, ``brokers-long:17`` brokers with quiet phases of minutes, only in long runs and
-explorations.
+one scenario or none. ``brokers-long:17`` runs brokers with quiet phases of minutes; long runs and
+explorations alone have this level.
 
 Decides: the shares of the levels among a number of seeds, so that 5,000 take less than five minutes on two
 cores. One of thirty runs whole brokers, which find errors between the parts and take longest; ten run a
@@ -55,7 +55,7 @@ AnyOdds = Odds | CoreOdds | LogOdds | GroupOdds
 
 
 def _drawn_busy(rng: random.Random) -> Odds:
-    """Like a run of another kind, on machines whose CPUs other programs use, too."""
+    """Draw odds as another level does, on machines whose CPUs other programs use, too."""
     drawn = (Odds.drawn, *(each.scenario.drawn for each in scenarios.ALL if each.runs_busy))
     return replace(rng.choice(drawn)(rng), turn_s=rng.choice((0.0003, 0.001, 0.002)))
 
@@ -83,7 +83,7 @@ class Seed:
 
     @classmethod
     def named(cls, name: str) -> Seed:
-        """Raises ``ValueError`` with the remedy."""
+        """Parse the name of a seed. Raises ``ValueError`` with the remedy."""
         level, _, number = name.rpartition(":")
         if level not in ("", *_DRAWN) or not number.isdigit():
             levels = [level for level in _DRAWN if level not in (BROKERS, BROKERS_LONG)]
@@ -103,7 +103,7 @@ class Seed:
         keeps_lines: bool = False,
         stops_at_violation: bool = False,
     ) -> Result:
-        """Run it, optionally with other odds; only whole brokers can continue after a violation.
+        """Run the seed, optionally with other odds; only whole brokers can continue after a violation.
 
         The faults of a log and of a group follow from their odds: they take no ``schedule``.
         """
@@ -129,7 +129,7 @@ class Seed:
 
 
 def seeds(first: int, count: int) -> Iterator[Seed]:
-    """A number of seeds of all levels; each level's numbers are consecutive."""
+    """Yield a number of seeds of all levels; each level's numbers are consecutive."""
     for number in range(first, first + count):
         rounds, place = divmod(number, len(MIX))
         level = MIX[place]

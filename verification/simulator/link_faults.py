@@ -21,7 +21,10 @@ Later = Callable[[random.Random, float, float, Callable[[], None]], None]
 
 
 class LinkFaults:
-    """``later`` calls a function after a time between two bounds, unless all is healed by then."""
+    """Faults of the links between machines.
+
+    ``later`` calls a function after a time between two bounds, unless all faults are healed before.
+    """
 
     def __init__(self, cluster: SimulatedCluster, later: Later) -> None:
         self._cluster = cluster
@@ -37,7 +40,7 @@ class LinkFaults:
         }
 
     def isolate(self, rng: random.Random, machine: Machine) -> None:
-        """One machine neither sends nor receives."""
+        """Isolate one machine: it neither sends nor receives."""
         others = [other.node for other in self._others(machine)]
         self._block(
             rng, [(machine.node, other) for other in others] + [(other, machine.node) for other in others]
@@ -83,7 +86,7 @@ class LinkFaults:
                     self._cluster.network.break_connection((one, other))
 
     def slow_all(self, rng: random.Random, machine: Machine) -> None:
-        """All messages of one machine arrive later than an election timeout, in order and without a gap."""
+        """Delay all messages of one machine beyond an election timeout, in order and without a gap."""
         self._slow(rng, [(machine.node, other.node) for other in self._others(machine)])
 
     def _silent_links(self, rng: random.Random) -> None:
@@ -94,7 +97,9 @@ class LinkFaults:
             self._cluster.network.silence(direction)
 
     def _stale_metadata(self, rng: random.Random) -> None:
-        """Some brokers act on old metadata, while all else continues; none where there is one alone."""
+        """Let some brokers act on old metadata, while all else continues; without effect where a broker is
+        alone.
+        """
         for machine in _some(rng, self._cluster.machines):
             self._cluster.network.withhold_metadata(machine.node)
         self._later(rng, 0.5, 4.0, self._cluster.network.heal)

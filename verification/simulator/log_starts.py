@@ -40,7 +40,8 @@ class LogStarts:
         self._shown: dict[GroupId, dict[int, int]] = {}  # by leaders that know it, by term
 
     def changed(self, record: GroupRecord, replica: ReplicaRecord, group: RaftGroup[object]) -> None:
-        """A replica may have applied another start (I22), and shows it if it leads (I35).
+        """Check a replica that may have applied another log start (I22), and that shows its log start if it
+        leads (I35).
 
         A leader that is ready has applied all that leaders of earlier terms have committed: it shows no lower
         start than they have shown, before or since.
@@ -55,7 +56,7 @@ class LogStarts:
             self._show(record, group.term, max(start, group.log.first_index), replica.machine.name)
 
     def answered(self, target: TopicPartition, result: FetchResult) -> None:
-        """A reader has got a log start (I35)."""
+        """Check a log start that a reader has received (I35)."""
         record = self._record_of(target)
         shown = {} if record is None else self._shown.get(record.group_id, {})
         highest = max((start for term, start in shown.items() if term < result.leader_epoch), default=0)
@@ -64,7 +65,7 @@ class LogStarts:
             self._run.violated(_RISES, f"{target}: {detail}")
 
     def asked(self, target: TopicPartition, offset: int) -> None:
-        """A client asks for the deletion of all records below: they are covered from now on."""
+        """Note the request of a client to delete all records below: they are covered from now on."""
         record = self._record_of(target)
         if record is not None:
             self._asked[record.group_id] = max(offset, self._asked.get(record.group_id, 0))
@@ -89,7 +90,8 @@ class LogStarts:
         shown[term] = start
 
     def moved(self, record: GroupRecord, replica: ReplicaRecord) -> None:
-        """A log start has moved: all deleted entries were committed, and there was more than retention keeps.
+        """Check a log start that has moved: all deleted entries were committed, and the log held more than
+        retention keeps.
 
         A segment may be deleted while the log with it is larger than ``retention.bytes``, or when its
         newest record is as old as ``retention.ms`` by true time.
@@ -129,10 +131,14 @@ class LogStarts:
         return stored_s is None or (self._run.loop.now - stored_s) * 1000 >= wanted_ms - SLACK_MS
 
     def reported(self, target: TopicPartition, start: int) -> None:
-        """A client learns that all records below are deleted: some replica knows, or begins there."""
+        """Check that a client learns correctly that all records below are deleted: some replica knows it, or
+        begins there.
+        """
         record = self._record_of(target)
         if record is not None and start > (latest := self.latest(record)):
-            self._run.violated(_INVARIANT, f"{target} is said to begin at {start}, not at {latest} at most")
+            self._run.violated(
+                _INVARIANT, f"the reported log start of {target} is {start}; it is at most {latest}"
+            )
 
     def latest(self, record: GroupRecord) -> int:
         """The latest log start of any replica; it may have moved or been applied just now."""
@@ -145,7 +151,7 @@ class LogStarts:
         return max(starts)
 
     def _record_of(self, target: TopicPartition) -> GroupRecord | None:
-        """The group, as the running broker with the newest metadata knows it."""
+        """Return the group, as the running broker with the newest metadata knows it."""
         images = [machine.broker.controller.image for machine in self._machines if machine.broker is not None]
         topic = max(images, key=lambda image: image.version).topics.get(target.topic) if images else None
         if topic is None or target.partition >= len(topic.partitions):
@@ -153,7 +159,7 @@ class LogStarts:
         return self._checker.groups.get(topic.partitions[target.partition].group_id)
 
     def check_all(self) -> None:
-        """The end of a run: also logs that moved without a later message.
+        """Check all logs at the end of a run, also those whose log start moved without a later message.
 
         After an unsafe recovery another group may have its log in the place of a deleted one.
         """
@@ -165,7 +171,7 @@ class LogStarts:
                 self._check_kept(record, replica)
 
     def _check_kept(self, record: GroupRecord, replica: ReplicaRecord) -> None:
-        """A leader of a healed cluster shows no record whose deletion was acknowledged."""
+        """Check that a leader of a healed cluster shows no record whose deletion was acknowledged."""
         group, wanted = replica.opened(record.group_id), self._deleted.get(record.group_id, 0)
         if group is None or not group.is_ready:
             return
@@ -174,7 +180,7 @@ class LogStarts:
             self._run.violated(_RISES, f"{where} begins at {start}, and is deleted up to {wanted}")
 
     def _topic_of(self, record: GroupRecord, replica: ReplicaRecord) -> TopicInfo | None:
-        """None for a log without retention, or whose topic is unknown."""
+        """Return the topic of a group; None for a log without retention, or whose topic is unknown."""
         broker = replica.machine.broker
         if broker is None or record.group_id == METADATA_GROUP:
             return None

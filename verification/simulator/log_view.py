@@ -43,7 +43,7 @@ _END = 1 << 62  # behind the end of every file
 
 
 class Entry(NamedTuple):
-    """One batch in a log. Two entries with equal values have the same bytes, except for the term's."""
+    """One batch in a log. Two entries with equal values have the same bytes, except for those of the term."""
 
     base: int
     last: int
@@ -103,7 +103,7 @@ class LogView:
 
     @property
     def last(self) -> int:
-        """The last offset; one before the start where there is none."""
+        """The last offset; one before the log start if the log is empty."""
         return self.entries[-1].last if self.entries else self.start - 1
 
     @property
@@ -136,18 +136,18 @@ class LogView:
         return kept
 
     def entry_over(self, index: int) -> Entry | None:
-        """The batch with this index."""
+        """Return the batch with this index."""
         place = bisect_left(self.entries, index, key=attrgetter("last"))
         found = self.entries[place] if place < len(self.entries) else None
         return found if found is not None and found.base <= index else None
 
     def newest_up_to(self, index: int) -> Entry | None:
-        """The last batch that ends at this index or before it."""
+        """Return the last batch that ends at this index or before it."""
         place = bisect_right(self.entries, index, key=attrgetter("last"))
         return self.entries[place - 1] if place else None
 
     def headers(self) -> list[BatchHeader]:
-        """The headers of all batches, from the bytes; to derive tables from them."""
+        """Return the headers of all batches, from the bytes; a checker derives tables from them."""
         return [header for header, _ in self.batches()]
 
     @property
@@ -177,7 +177,7 @@ class LogView:
         return file.disk_writes if self._durable else file.seen_writes
 
     def _take_names(self) -> bool:
-        """Find the files of the names that have changed; whether one is of a segment or a slot."""
+        """Find the files of the names that have changed. Returns whether one is of a segment or a slot."""
         first, self._names_seen = self._names_seen, len(self._changed_names)
         paths = [path for path in self._changed_names[first:] if path.endswith(_LISTED)]
         for path in paths:
@@ -217,7 +217,7 @@ class LogView:
         return kept
 
     def _has_left_out(self, first: StoredFile | None) -> bool:
-        """Leave out the segments before this file; whether there were any, and it is parsed."""
+        """Drop the segments before this file. Returns whether there were any and the file is parsed."""
         count = next((at for at, known in enumerate(self._segments) if known.file is first), 0)
         if not count or not self._segments[count].end:
             return False
@@ -230,7 +230,7 @@ class LogView:
         return True
 
     def _has_another_start(self) -> bool:
-        """A slot may have another log start before files are removed."""
+        """Return whether a slot has another log start: it may be stored before files are removed."""
         before, self._slot_writes = self._slot_writes, self._count_slot_writes()
         return before != self._slot_writes and self._find_start() != self._log_start
 
@@ -242,7 +242,7 @@ class LogView:
         return max((slot[1].log_start for slot in slots if slot is not None), default=0)
 
     def _first_change(self, at: int) -> int:
-        """The first position of a segment that was written since it was parsed."""
+        """Return the first position of a segment that was written since the segment was parsed."""
         seen = self._seen_writes[at]
         return 0 if seen < 0 else min(self._writes[at][seen:], default=_END)
 
@@ -318,13 +318,13 @@ class LogView:
 
 @lru_cache(maxsize=1024)
 def _membership_in(data: bytes) -> Membership | None:
-    """The membership that a control batch sets, if any. Each replica has the same batches."""
+    """Return the membership that a control batch sets, if any. Each replica has the same batches."""
     members = members_in(Batch(data, parse_header(data)))
     return None if members is None else Membership(*members)
 
 
 def durable_vote(disk: FakeFilesystem, directory: str) -> Vote:
-    """The newest valid slot that would survive a power loss whatever the disk keeps of unsynced data."""
+    """Return the newest valid slot that survives any power loss."""
     slots = [_parse_slot(bytes(file.disk)) for file in _slots_in(disk, directory, durable=True)]
     return max((slot for slot in slots if slot is not None), default=(-1, Vote(0, -1, -1)))[1]
 
@@ -336,7 +336,10 @@ def _slots_in(disk: FakeFilesystem, directory: str, *, durable: bool) -> list[St
 
 @lru_cache(maxsize=1024)
 def _parse_slot(data: bytes) -> tuple[int, Vote] | None:
-    """Sequence number and values, if the checksum is valid. The same slots are read again and again."""
+    """Parse a slot into its sequence number and values, if its checksum is valid.
+
+    The same slots are read again and again.
+    """
     if len(data) < _SLOT.size + 8 or data[:4] != _SLOT_MAGIC:
         return None
     body, checksum = data[: _SLOT.size + 4], data[_SLOT.size + 4 : _SLOT.size + 8]

@@ -1,9 +1,9 @@
-"""Machines that come back without some of their files: a folder, the metadata log, the whole disk.
+"""Machines that start without some of their files: a folder, the metadata log, the whole disk.
 
-Or with an older copy of all of them, or of one folder, as after a restored backup.
+Other machines start on an older copy of all files, or of one folder, as after a restored backup.
 
 Decides: which machine loses which files, so that a majority of every group keeps its votes and
-acknowledgements. Leaves to others: when (``faults``), and the checks (``checker``).
+acknowledgements. Leaves to others: the times (``faults``), and the checks (``checker``).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Copy:
 
 
 class LostFiles:
-    """At most one machine at a time has lost votes or acknowledgements of its replicas."""
+    """Losses of files. At most one machine at a time has lost votes or acknowledgements of its replicas."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
@@ -72,10 +72,10 @@ class LostFiles:
         self._copies: dict[Machine, list[_Copy]] = {}
 
     def strike_without_the_newest(self, rng: random.Random, later: Later) -> None:
-        """A minority is off for a while. Then another machine loses files; the others come back without the
+        """Stop a minority for a while. Then another machine loses files, and the others start without the
         minority.
 
-        They are a majority, and the lost log has entries that none of the others holds, if there is such a
+        The others are a majority, and the lost log has entries that none of them holds, if there is such a
         log.
         """
         machines = self._cluster.machines
@@ -96,7 +96,7 @@ class LostFiles:
         later(rng, 0.2, 1.5, strike)
 
     def strike(self, rng: random.Random, aims: Sequence[tuple[Machine, str]] = ()) -> Machine | None:
-        """A machine stops and loses files: which one, or None if none may.
+        """Stop a machine and remove files of it. Returns the machine, or None if no machine may lose files.
 
         ``aims`` are folders of which one is lost if its machine may lose files.
         """
@@ -122,7 +122,7 @@ class LostFiles:
         return machine
 
     def restore(self, machine: Machine, disk: Disk, files: dict[str, bytes]) -> None:
-        """An older copy takes the place of a machine's disk. The machine is off then."""
+        """Put an older copy in the place of a machine's disk. The machine is off then."""
         machine.kill()
         machine.disk.crash_after_changes = machine.disk.dies_writing = machine.disk.dies_after = None
         self._cluster.checker.files_lost(machine, DATA)
@@ -138,7 +138,9 @@ class LostFiles:
         _load(machine, files)
 
     def _put_older_folder(self, rng: random.Random, machine: Machine, path: str) -> None:
-        """Sometimes an older copy takes the place of a folder whose disk has noted that it held more."""
+        """Sometimes put an older copy in the place of a folder whose disk has noted that the folder held
+        more.
+        """
         notes = twin_file.load(machine.disk, DATA, PROGRESS_FILE, dict[GroupId, Progress]) or {}
         groups = {
             lost.directory: record.group_id
@@ -180,7 +182,9 @@ class LostFiles:
         return rng.choice(copies) if copies else None
 
     def _newest_logs(self, behind: Collection[Machine]) -> list[tuple[Machine, str]]:
-        """Logs with all committed entries, where one more and those ``behind`` are a majority."""
+        """Return logs with all committed entries, where one more machine and those ``behind`` are a
+        majority.
+        """
         found = []
         for record in self._records():
             held = {node: one.look(record, durable=True) for node, one in record.replicas.items()}
@@ -283,7 +287,7 @@ def _load(machine: Machine, files: dict[str, bytes]) -> None:
 
 
 def _is_behind(files: dict[str, bytes], folder: str, note: Progress) -> bool:
-    """Whether the log in a folder surely is an older one, by its files alone."""
+    """Return whether the log in a folder surely is an older one, by its files alone."""
     disk = FakeFilesystem()
     disk.load(files)
     vote, view = durable_vote(disk, folder), LogView(disk, folder, durable=True)
@@ -293,7 +297,7 @@ def _is_behind(files: dict[str, bytes], folder: str, note: Progress) -> bool:
 
 
 def known_of(machine: Machine, other: Machine) -> Disk:
-    """The newest disk of a machine that the disk of another one remembers."""
+    """Return the newest disk of a machine that the disk of another machine remembers."""
     record = twin_file.load(other.disk, DATA, AGE_FILE, DiskRecord)
     disks = () if record is None else record.peers.get(machine.node, ())
     return disks[0] if disks else Disk("", 0)

@@ -44,34 +44,34 @@ class Observer(Protocol):
     """Observes a machine."""
 
     def starts(self, machine: Machine) -> None:
-        """The machine is about to start."""
+        """Handle a machine that is about to start."""
 
     def began(self, machine: Machine, process: Process) -> None:
-        """The machine has a new process."""
+        """Handle a machine with a new process."""
 
     def made(self, machine: Machine, broker: Broker) -> None:
-        """The process has a broker that is about to start."""
+        """Handle a process with a broker that is about to start."""
 
     async def serves(self, machine: Machine, broker: Broker) -> Listener | None:
-        """The broker has started; returns its HTTP listener, if any."""
+        """Handle a broker that has started; returns its HTTP listener, if any."""
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
-        """The process has ended."""
+        """Handle a process that has ended."""
 
     def start_again(self) -> None:
-        """The machine is off, but not because of a fault of the schedule."""
+        """Start a machine that is off, but not because of a fault of the schedule."""
 
     def died(self, machine: Machine) -> None:
-        """The process has ended, and the disk is unchanged since."""
+        """Handle a process that has ended with an unchanged disk."""
 
     def lost_power(self, machine: Machine) -> None:
-        """The machine is off, and its disk has lost some of its unsynced data."""
+        """Handle a machine that is off, and whose disk has lost some of its unsynced data."""
 
     def files_removed(self, machine: Machine, path: str) -> None:
-        """The broker has removed a file or a folder."""
+        """Handle a file or a folder that the broker has removed."""
 
     def begins_again(self, machine: Machine) -> None:
-        """The broker takes its disk for an older copy, and is about to start again."""
+        """Handle a broker whose disk is an older copy for it, and that is about to start again."""
 
 
 class SimulatedClock:
@@ -137,26 +137,26 @@ class Machine:
         return self.broker is not None and self.broker.disks.age.disk.disk_id == self.copied_disk
 
     def peer(self, number: int) -> Peer:
-        """The address of a broker in the settings of this machine."""
+        """Return the address of a broker in the settings of this machine."""
         host, port = self.file.get(number, (LOCALHOST, 9000 + number))
         return Peer(host=host, port=port)
 
     def dialler(self, peer: NodeId) -> str:
-        """The process that its broker hears as a peer; empty if there is none."""
+        """Return the process that its broker hears as a peer; empty if there is none."""
         return (
             "" if self.broker is None or self._transport is None else self._transport.dialler(peer).decode()
         )
 
     def dials(self, peer: NodeId) -> tuple[str, int] | None:
-        """The address at which its process dials a peer; None if there is none."""
+        """Return the address at which its process dials a peer; None if there is none."""
         return None if self._transport is None else self._transport.peers.get(peer)
 
     def reaches(self, peer: NodeId) -> bool:
-        """Whether its own link to a peer leads to the process that it hears as this peer."""
+        """Return whether its own link to a peer leads to the process that it hears as this peer."""
         return self.broker is not None and self._transport is not None and self._transport.reaches(peer)
 
     def leads(self, group_id: GroupId) -> bool:
-        """Whether its broker leads a group, and knows all that is committed in it."""
+        """Return whether its broker leads a group, and knows all committed entries of the group."""
         group = None if self.broker is None else self.broker.host.groups.get(group_id)
         return group is not None and group.is_ready
 
@@ -213,37 +213,37 @@ class Machine:
             self.listener = await self._observer.serves(self, broker)
 
     def kill(self) -> None:
-        """The process is killed; the machine keeps its page cache."""
+        """Kill the process; the machine keeps its page cache."""
         if self._end("is killed", silently=False):
             self.disk.restart()
             self._observer.died(self)
 
     def lose_power(self, why: str = "") -> None:
-        """The machine goes off; its disk keeps synced data, and any part of the rest."""
+        """Switch the machine off; its disk keeps synced data, and any part of the rest."""
         if self._end(f"loses power {why}".rstrip(), silently=True):
             self.disk.lose_power(self._disk_rng)
             self._observer.lost_power(self)
 
     def pause(self) -> None:
-        """The process is paused."""
+        """Pause the process."""
         if self.process is not None:
             self._run.loop.pause(self.process)
             self._run.trace.note(self.node, "is paused")
 
     def resume(self) -> None:
-        """The process continues."""
+        """Continue the process."""
         if self.process is not None and self.process.is_paused:
             self._run.trace.note(self.node, "is resumed")
             self._run.loop.resume(self.process)
 
     def be_fast(self) -> None:
-        """Callbacks take no time from now on."""
+        """Let callbacks take no time from now on."""
         self.turn_s = 0.0
         if self.process is not None:
             self.process.turn_s = 0.0
 
     def stop(self) -> None:
-        """A clean stop."""
+        """Stop the process cleanly."""
         if self.process is not None and self.broker is not None and not self.is_stopping:
             self.is_stopping = True
             self._run.trace.note(self.node, "stops in good order")
@@ -303,19 +303,19 @@ class Machine:
         return True
 
     def _waits(self, operation: str, path: str) -> None:
-        """A disk operation that waits: on a thread, or on the event loop, which then blocks (I31)."""
+        """Note that a disk operation waits: on a thread, or on the event loop, which then blocks (I31)."""
         loop = self._run.loop
         if not loop.is_on_a_thread and self.process is not None and self.process.is_alive:
             self._run.violated("I31 the event loop waits for no disk", f"{self.name}: {operation} {path}")
 
     def _died(self) -> None:
-        """The disk reports that its last change was the last before a crash."""
+        """Handle the report of the disk that its last change was the last before a crash."""
         if self.process is not None and self.process.is_alive:
             self.process.is_alive = False  # code that still runs on this stack may send nothing
             self._run.loop.later(0.0, self.kill if self.is_killed_in_a_change else self.lose_power)
 
     def _begin_again(self) -> None:
-        """The broker must start again, since its disk is an older copy."""
+        """Restart the broker, since its disk is an older copy."""
 
         def restart() -> None:
             self.kill()
@@ -389,7 +389,9 @@ def _settings(machine: Machine, run: Run) -> BrokerSettings:
 
 
 def _groups(odds: BrokerOdds) -> Groups:
-    """Retention may be shorter than an operator may set it: a run is short."""
+    """Return the settings of groups; retention may be shorter than an operator may set it, as a run
+    is short.
+    """
     groups = Groups(partitions=odds.offsets_partitions)
     if odds.unused_ms is None:
         return groups

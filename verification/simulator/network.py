@@ -1,4 +1,4 @@
-"""A network that keeps the contract of ``Transport`` and nothing more.
+"""A network that keeps the contract of ``Transport`` and promises nothing beyond it.
 
 Each direction of each pair has a connection of its own, as over TCP: frames arrive in order while it lasts,
 late, and frames in flight when it breaks are lost. A blocked direction either breaks its connection or delays
@@ -81,9 +81,9 @@ class _Connection:
 
 
 class SimulatedNetwork:
-    """All links. ``on_frame`` gets every frame when it is sent, ``on_arrival`` when it is received.
+    """All links of a run. ``on_frame`` gets every frame when it is sent, ``on_arrival`` when it is received.
 
-    ``on_too_large`` gets those that no link takes.
+    ``on_too_large`` gets the frames that no link accepts.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class SimulatedNetwork:
     def transport(
         self, node: NodeId, process: Process, address: Address, place: NodeId
     ) -> SimulatedTransport:
-        """One process's end."""
+        """Create the end of one process."""
         return SimulatedTransport(self, node, process, address, place)
 
     def latency(self) -> float:
@@ -135,17 +135,17 @@ class SimulatedNetwork:
                 self.break_connection(direction)
 
     def cut(self, directions: Sequence[Direction], *, holds: bool) -> None:
-        """Block directions until ``mend``, whatever is healed meanwhile."""
+        """Block directions until ``mend``, even if other links are healed before."""
         self._cut |= dict.fromkeys(directions, holds)
         self.block(directions, holds=holds)
 
     def mend(self) -> None:
-        """Unblock everything, also what was cut."""
+        """Unblock all directions, including cut ones."""
         self._cut = {}
         self.heal()
 
     def heal(self) -> None:
-        """Unblock everything that is not cut; delayed frames arrive now."""
+        """Unblock all directions that are not cut; delayed frames arrive now."""
         healed = {direction: None for direction in self._blocked if direction not in self._cut}
         self._blocked = dict(self._cut)
         self._slow = {}
@@ -159,13 +159,13 @@ class SimulatedNetwork:
                 self.loop.later_in(connection.receiver.process, 0.0, self._release, connection)
 
     def silence(self, direction: Direction) -> None:
-        """The open connection delivers nothing more, and neither end notices."""
+        """Silence the open connection: it delivers no frame any more, and neither end notices."""
         connection = self._connections.get(direction)
         if connection is not None:
             connection.is_silent = True
 
     def slow(self, direction: Direction, delay_s: float) -> None:
-        """Frames take longer and longer, up to a maximum, until ``heal``."""
+        """Delay frames longer and longer, up to a maximum, until ``heal``."""
         self._slow.setdefault(direction, (self.loop.now, delay_s))
 
     def withhold_metadata(self, node: NodeId) -> None:
@@ -180,13 +180,13 @@ class SimulatedNetwork:
             self.end(connection, connection.receiver)
 
     def disconnect(self, transport: SimulatedTransport, peer: NodeId) -> None:
-        """One end closes the connections to and from a peer."""
+        """Close the connections from and to a peer at one end."""
         for connection in (transport.outgoing.get(peer), transport.incoming.get(peer)):
             if connection is not None:
                 self.end(connection, transport)
 
     def move(self, transport: SimulatedTransport, peer: NodeId) -> None:
-        """One end dials a peer at another address from now on."""
+        """Let one end dial a peer at another address from now on."""
         connection = self._connections.get((transport.place, peer))
         if connection is not None:
             self.end(connection, transport)
@@ -194,7 +194,9 @@ class SimulatedNetwork:
     def end(
         self, connection: _Connection, end: SimulatedTransport, told_after_s: float | None = None
     ) -> None:
-        """One end closes it, or learns that it is closed; the other one learns it if anything passes."""
+        """Close a connection at one end, which may learn that it is closed; the other end learns it if a
+        packet passes.
+        """
         if end in connection.ended:
             return
         connection.ended.append(end)
@@ -217,7 +219,10 @@ class SimulatedNetwork:
             self.loop.later_in(other.process, self.latency(), self.end, connection, other, 0.0)
 
     def process_ended(self, transport: SimulatedTransport, *, silently: bool) -> None:
-        """A process has ended. A killed one's connections are reset, a machine without power is silent."""
+        """Handle a process that has ended.
+
+        The connections of a killed process are reset, a machine without power is silent.
+        """
         if self.live.get(transport.address) is transport:
             del self.live[transport.address]
         for connection in list(self._connections.values()):
@@ -228,7 +233,9 @@ class SimulatedNetwork:
                     self.end(connection, transport)
 
     def started(self, transport: SimulatedTransport) -> None:
-        """A process listens; connections of its earlier incarnation are closed now at the latest."""
+        """Handle a process that listens; connections of its earlier incarnation are closed now at the
+        latest.
+        """
         for connection in list(self._connections.values()):
             for end in (connection.sender, connection.receiver):
                 if end.place == transport.place and end is not transport:
@@ -284,7 +291,7 @@ class SimulatedNetwork:
             self._dial(receiver, sender.node, REDIAL_S_MIN)
 
     def _refuse(self, connection: _Connection) -> None:
-        """The listener tells the dialler that it was removed, and closes the connection."""
+        """Let the listener tell the dialler that it was removed, and close the connection."""
         sender, receiver = connection.sender, connection.receiver
         if (receiver.place, sender.place) not in self._blocked:
             self.loop.later_in(sender.process, self.latency(), sender.receiver.peer_refused, receiver.node)
@@ -386,7 +393,7 @@ class SimulatedTransport:
         self._is_started = False
 
     async def start(self, receiver: FrameReceiver) -> None:
-        """Listen and dial."""
+        """Listen, and dial all peers."""
         self.receiver = receiver
         self._is_started = True
         self._network.started(self)
@@ -411,7 +418,7 @@ class SimulatedTransport:
         self._network.disconnect(self, peer)
 
     def refuse_unreached(self, peer: NodeId, why: str) -> None:
-        """Let the process in again, unheard as before: its log lines are not simulated."""
+        """Accept the process again as one that was never heard: its log lines are not simulated."""
 
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
         """Queue one frame, if connected."""
@@ -427,23 +434,25 @@ class SimulatedTransport:
         return 0
 
     def seconds_since_heard(self, peer: NodeId) -> float:
-        """The time since the last frame arrived."""
+        """Return the time since the last frame arrived."""
         heard_at = self.heard_at.get(peer)
         return math.inf if heard_at is None else self._network.loop.time() - heard_at
 
     def reaches(self, peer: NodeId) -> bool:
-        """True while its own connection is open, and leads to the process that has dialled it."""
+        """Return whether its own connection is open, and leads to the process that has dialled it."""
         connection = self.outgoing.get(peer)
         is_open = connection is not None and self not in connection.ended
         return is_open and self.dialler(peer) == self.reached.get(peer)
 
     def dialler(self, peer: NodeId) -> bytes:
-        """The name of the process that has dialled the peer's incoming connection; empty if there is none."""
+        """Return the name of the process that has dialled the peer's incoming connection; empty if there is
+        none.
+        """
         connection = self.incoming.get(peer)
         return b"" if connection is None or self in connection.ended else connection.sender.name
 
     def disconnect(self, peer: NodeId) -> None:
-        """Break both directions."""
+        """Break both directions of the connection."""
         self._network.disconnect(self, peer)
 
     def lost(self, connection: _Connection) -> None:

@@ -1,7 +1,7 @@
 """The random parameters of a run: faults and their rates.
 
-A run in which everything happens at once explores little: most runs have a few kinds of faults
-only, some rare and some frequent (swarm testing).
+A run with all kinds of faults at once explores little. So most runs have a few kinds of faults only, some of
+them rare and some frequent (swarm testing).
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Odds:
 
     @classmethod
     def drawn_long(cls, rng: random.Random) -> Odds:
-        """Like any other run, with quiet phases of minutes in which all pending work completes."""
+        """Draw a run with quiet phases of minutes in which all pending work completes."""
         drawn = cls.drawn(rng)
         busy_s, quiet_s = rng.choice((4.0, 8.0)), rng.choice((60.0, 200.0, 600.0))
         return replace(
@@ -116,7 +116,7 @@ class Odds:
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Odds:
-        """Each fault is often absent, sometimes rare and sometimes frequent."""
+        """Draw a run. Each fault is often absent, sometimes rare and sometimes frequent."""
         brokers = rng.choice((3, 3, 3, 3, 5))
         timed = rng.sample(TIMED_FAULTS, rng.choice((1, 2, 3, 5, 8)))
         drawn = cls(
@@ -157,7 +157,9 @@ class Odds:
         return drawn._with_administrators(rng) if rng.random() < 0.33 else drawn
 
     def with_few_clients(self, rng: random.Random) -> Odds:
-        """Compaction runs often, replicas move and are lost in more of the runs than elsewhere."""
+        """Draw a run with few clients: compaction runs often, and replicas move and are lost in more of these
+        runs.
+        """
         fewer = replace(
             self,
             producers=1,
@@ -185,7 +187,7 @@ class Odds:
         return FORGET in self.timed or self.settings.ages_disks
 
     def of(self, kind: type[Own]) -> Own | None:
-        """The parameters of one scenario; None if the run does not have it."""
+        """Return the parameters of one scenario; None if the run does not have the scenario."""
         return next((own for own in self.scenarios if isinstance(own, kind)), None)
 
     def having(self, own: object) -> Odds:
@@ -197,7 +199,7 @@ class Odds:
         return replace(self, scenarios=tuple(own for own in self.scenarios if not isinstance(own, kind)))
 
     def with_check_ms(self, check_ms: int) -> Odds:
-        """Brokers look this often for what retention deletes."""
+        """Return a copy in which brokers check this often which records retention deletes."""
         return replace(self, settings=replace(self.settings, retention_check_interval_ms=check_ms))
 
     @property
@@ -216,15 +218,17 @@ class Odds:
         return config if self.retention_ms < 0 else {**config, "retention_ms": self.retention_ms}
 
     def _with_moves(self, rng: random.Random) -> Odds:
-        """Replicas move as well, mostly with brokers to spare. The other parameters stay."""
+        """Return a copy in which replicas move, mostly with brokers to spare. The other parameters stay."""
         brokers = max(self.brokers, rng.choice((3, 4, 4, 5)))
         rates = (*self.rates, *(1.0 for _ in range(brokers - self.brokers)))
         return replace(self, brokers=brokers, rates=rates, timed=(*self.timed, *MOVES, STALE_METADATA))
 
     def _with_administrators(self, rng: random.Random) -> Odds:
-        """Topics are created, deleted and moved, while controllers crash and brokers miss some of it.
+        """Draw a run in which topics are created, deleted and moved, while controllers crash and brokers miss
+        some of these changes.
 
-        Or they are recovered without their majority, with few other faults, since brokers must count as dead.
+        In other runs topics are recovered without their majority, with few other faults, since brokers must
+        count as dead.
         """
         brokers = max(self.brokers, rng.choice((3, 4, 5, 5)))
         drawn = replace(
@@ -254,8 +258,8 @@ class Odds:
         )
 
     def _with_retention(self, rng: random.Random) -> Odds:
-        """The beginnings of logs are deleted during other faults, and machines that were off come back below
-        the log start.
+        """Draw a run in which the beginnings of logs are deleted during other faults, and machines that were
+        off start below the log start.
         """
         drawn = replace(
             self,
@@ -268,7 +272,7 @@ class Odds:
         return drawn._with_age(rng) if rng.random() < 0.5 else drawn
 
     def _with_age(self, rng: random.Random) -> Odds:
-        """Records are deleted by age, while wall clocks jump, with few other faults.
+        """Draw a run in which records are deleted by age while wall clocks jump, with few other faults.
 
         Clocks run equally fast, so that ages are exact.
         """

@@ -122,10 +122,10 @@ class Originals:
             if record.offset in kept:
                 continue
             if record.value is not None:
-                return f"{record} is the newest of its key, and is gone"
+                return f"{record} is the newest of its key, but is not in the log"
             older = [one for one in kept.values() if one.key == record.key]
             if older:
-                return f"{record} has deleted its key and is gone, and {older[0]} is still there"
+                return f"{record} has deleted its key and is not in the log, but {older[0]} is"
         return None
 
     def has(self, entry: Entry) -> bool:

@@ -1,7 +1,7 @@
 """The part of a scenario in one run: its topics, actors, faults and checks.
 
-Decides: when a run asks for it. Leaves to others: the phases of a run (``simulation``), which scenarios there
-are (``scenarios``), and what is drawn for them (``scenario``).
+Decides: when a run calls which method of a scenario. Leaves to others: the phases of a run (``simulation``),
+which scenarios there are (``scenarios``), and what is drawn for them (``scenario``).
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ class Actor(Protocol):
     """A client or an operator."""
 
     def run(self) -> Coroutine[object, None, None]:
-        """Act until the run no longer produces."""
+        """Act until the producers of the run end."""
 
 
 class Part:
-    """One scenario in one run. What a scenario does not override adds nothing."""
+    """One scenario in one run. A method that a scenario does not override does nothing."""
 
     # Before the faults.
 
     async def prepared(self) -> None:
-        """Return once topics may be made."""
+        """Return once topics may be created."""
 
     def topics(self, config: Config) -> Sequence[Topic]:
         """The topics of the scenario. ``config`` is the configuration of the topic that all clients use."""
@@ -70,7 +70,7 @@ class Part:
     # During the faults.
 
     def actors(self) -> Sequence[Actor]:
-        """The actors of the scenario, which run until the run no longer produces."""
+        """Return the actors of the scenario, which act until the producers of the run end."""
         return ()
 
     def start(self) -> list[asyncio.Task[None]]:
@@ -79,62 +79,67 @@ class Part:
         return [loop.create_task(actor.run()) for actor in self.actors()]
 
     def faults(self) -> Mapping[str, Timed]:
-        """The faults of the scenario at random times, by kind."""
+        """Return the faults of the scenario at random times, by kind."""
         return {}
 
     def may_happen(self, kind: str) -> bool:
-        """Whether a fault of its own can be injected now."""
+        """Return whether a fault of the scenario can be injected now."""
         return True
 
     def target(self, rng: random.Random) -> tuple[str, int] | None:
-        """The topic whose replicas an operator moves now, and its number of partitions; None: another one."""
+        """Return the topic whose replicas an operator moves now, and its number of partitions; None for
+        another topic.
+        """
         return None
 
     # Events of brokers.
 
     def began(self, machine: Machine) -> None:
-        """A machine is on."""
+        """Handle a machine that is on."""
 
     async def serves(self, machine: Machine, broker: Broker) -> Listener | None:
-        """A broker has started; returns its HTTP listener, if any."""
+        """Handle a broker that has started; returns its HTTP listener, if any."""
         return None
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
-        """A process is gone."""
+        """Handle a process that has ended."""
 
     def begins_again(self, machine: Machine) -> None:
-        """A broker takes its disk for an older copy."""
+        """Handle a broker whose disk is an older copy for it."""
 
     def held(self, machine: Machine) -> Iterable[tuple[str, int]]:
-        """Resources that a broker holds for it, by name: none without clients."""
+        """Return the resources that a broker holds for the scenario, by name: none without clients."""
         return ()
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """The commit index of a group has changed."""
+        """Handle a commit index that has changed."""
 
     def changed(self, record: GroupRecord, replica: ReplicaRecord, group: RaftGroup[object]) -> None:
-        """A replica has changed."""
+        """Handle a replica that has changed."""
 
     def shown(self, image: MetadataImage) -> None:
-        """A broker has applied metadata."""
+        """Handle metadata that a broker has applied."""
 
     # The end.
 
     def heal(self) -> None:
-        """No more faults from now on."""
+        """Inject no more faults from now on."""
 
     async def faults_ended(self) -> None:
-        """Right after that: return once nothing of it is under way."""
+        """Return once no work of the faults is in flight; called right after the last fault."""
 
     async def converged(self, convergence: Convergence) -> None:
-        """Every partition takes records again, and the actors still run."""
+        """Act while every partition accepts records again, and the actors still run."""
 
     async def actors_ended(self) -> None:
-        """After the last actor, without faults."""
+        """Act after the last actor has ended, without faults."""
 
     async def check(self) -> Mapping[str, int]:
-        """All replicas are equal. Returns how often things happened that count as faults."""
+        """Check the scenario once all replicas are equal.
+
+        Returns counts of what the run reports beside faults.
+        """
         return {}
 
     def stopped(self) -> None:
-        """Time has ended, and nothing was violated."""
+        """Act after the end of a run without a violation."""

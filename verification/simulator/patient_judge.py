@@ -1,7 +1,7 @@
 """The base of judges: committed entries of some partitions, and checks that wait for all of them.
 
-A leader with a full disk commits entries by the others, and no log that the checker reads shows them yet:
-checks wait until all that is committed is known.
+A leader with a full disk commits entries with the disks of other replicas, and no log that the checker reads
+shows these entries yet. So checks wait until all committed entries are known.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class PatientJudge:
         self._taken: dict[GroupId, int] = {}  # how many committed entries
 
     def place_of(self, record: GroupRecord) -> Place | None:
-        """The partition of a group, if it is one of those."""
+        """Return the partition of a group, if a judge watches it."""
         if record.group_id not in self._places and record.replicas:
             found = self._folder.search(next(iter(record.replicas.values())).directory)
             self._places[record.group_id] = None if found is None else (found[1], int(found[2]))
         return self._places.get(record.group_id)
 
     def newly_committed(self, place: Place, record: GroupRecord) -> Iterable[Original]:
-        """The batches that were not seen before, as they were appended."""
+        """Return the batches that were not seen before, as they were appended."""
         newest = self.records.setdefault(place, record)  # the partition may have been removed and added again
         self.records[place] = max(newest, record, key=lambda each: each.group_id)
         assert record.originals is not None
@@ -47,26 +47,26 @@ class PatientJudge:
         return map(record.originals.of, record.committed[first:])
 
     def check_waiting(self) -> None:
-        """Carry out the checks that have waited, if all that is committed is known now."""
+        """Carry out the checks that have waited, if all committed entries are known now."""
         if self.waiting and not self.is_behind():
             waiting, self.waiting = self.waiting, []
             for check in waiting:
                 self.checked(check)
 
     def look(self) -> None:
-        """Take in what every broker knows to be committed."""
+        """Record what every broker knows to be committed."""
         for machine in self._cluster.machines:
             self._cluster.checker.stepped(machine)
 
     def when_known(self, check: Callable[[], None]) -> None:
-        """Check once all that is committed by now is known."""
+        """Carry out a check once all entries committed so far are known."""
         if self.is_behind():
             self.waiting.append(check)
         else:
             self.checked(check)
 
     def is_behind(self) -> bool:
-        """Whether some broker knows more to be committed than any log shows."""
+        """Return whether some broker knows more entries to be committed than any log shows."""
         groups = [one.broker.host.groups for one in self._cluster.machines if one.broker is not None]
         for record in self.records.values():
             end = record.committed[-1].last if record.committed else -1
@@ -79,7 +79,7 @@ class PatientJudge:
         return False
 
     def checked(self, check: Callable[[], None]) -> None:
-        """Carry out a check; what it raises is a violation."""
+        """Carry out a check; an error that it raises is a violation."""
         try:
             check()
         except Broken as broken:

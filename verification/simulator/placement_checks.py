@@ -19,13 +19,13 @@ _REPLICA: Final = re.compile(r"/data/([^/]+-[0-9a-f]{32}/Partition-\d+)/")
 
 
 def misplaced(machine: Machine) -> list[str]:
-    """Replicas that are left over or missing, and groups whose voters differ from the metadata."""
+    """Return replicas that are left over or missing, and groups whose voters differ from the metadata."""
     broker = machine.broker
     if broker is None:
         return []
     there = {found[1] for path in machine.disk.paths() if (found := _REPLICA.match(path))}
     wanted = {folder for folder, partition in _partitions(broker) if machine.node in partition.all_replicas}
-    trouble = [f"{folder} should be gone" for folder in sorted(there - wanted)]
+    trouble = [f"{folder} is left over" for folder in sorted(there - wanted)]
     trouble += [f"{folder} is missing" for folder in sorted(wanted - there)]
     return [f"{machine.name}: {what}" for what in (*trouble, *_strange_voters(broker))]
 

@@ -1,8 +1,8 @@
-"""Errors that nobody has thought of, in the coordinators and the state machines of one broker.
+"""Unexpected errors in the coordinators and the state machines of one broker.
 
-Each comes once: in the next decision of a coordinator, before its work or after it, or when a replica of an
-internal topic applies its next entry. Decides: where it comes. Leaves to others: when (``faults``), and what
-must hold nevertheless (the checkers).
+Each error is raised once: in the next decision of a coordinator, before its work or after it, or when a
+replica of an internal topic applies its next entry. Decides: the place of the error. Leaves to others: its
+time (``faults``), and the rules that must hold nevertheless (the checkers).
 """
 
 from __future__ import annotations

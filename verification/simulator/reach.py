@@ -1,7 +1,7 @@
 """Levels and kinds of faults that runs reach or miss.
 
-The kinds are those that the simulator can inject, by world: its own tables of faults, not a list of names.
-With them count frames and requests of brokers that come near the limit of a frame, or exceed it.
+The kinds are read from the simulator's own tables of faults, by world, not from a list of names. Frames and
+requests of brokers near the limit of a frame, or above it, count as kinds, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from verification.simulator.storage_level import log_run
 
 
 def world_of(level: str) -> str:
-    """The world of a level: bare cores, logs and coordinators alone are worlds, all others are of brokers."""
+    """Return the world of a level: bare cores, logs and coordinators alone are worlds, all others are of
+    brokers.
+    """
     return level if level in (CORE, LOG, GROUPS) else BROKERS
 
 
@@ -38,7 +40,7 @@ def fault_kinds() -> dict[str, frozenset[str]]:
 
 
 def unreached(results: Iterable[Result]) -> list[str]:
-    """Levels of sweeps that no run has, and kinds of faults that no run of their world had."""
+    """Return the levels of sweeps that no run has, and the kinds of faults that no run of their world had."""
     levels, happened = set[str](), set[tuple[str, str]]()
     for result in results:
         level = Seed.named(result.name).level

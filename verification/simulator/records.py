@@ -59,7 +59,10 @@ class GroupRecord:
         return all(2 * len(half & nodes) > len(half) for half in self.halves)
 
     def forget_candidacies(self, node: NodeId) -> None:
-        """The node loses its disk. Candidacies that elected no leader have ended with its process (I28)."""
+        """Note that the node loses its disk.
+
+        Candidacies that elected no leader have ended with its process (I28).
+        """
         for (term, voter), candidate in list(self.votes.items()):
             if voter == candidate == node and term not in self.leaders:
                 del self.votes[term, voter]
@@ -75,7 +78,7 @@ class Lost:
     entries: tuple[Entry, ...]
 
     def holds(self, group: GroupRecord) -> bool:
-        """True if the log held all committed entries, and the next incarnation may lack some."""
+        """Return whether the log held all committed entries, and the next incarnation may lack some."""
         first = 0 if self.start == 0 else group.places.get(self.start, len(group.committed))
         wanted = group.committed[first:]
         if list(self.entries[: len(wanted)]) != wanted:
@@ -116,7 +119,7 @@ class ReplicaRecord:
         self._agreed = {False: 0, True: 0}
 
     def opened(self, group_id: GroupId) -> RaftGroup[object] | None:
-        """The group that its broker has open, if any."""
+        """Note the group that its broker has open, if any."""
         broker = self.machine.broker
         return None if broker is None else broker.host.groups.get(group_id)
 
@@ -207,7 +210,9 @@ def record_of(
     clocks: Clocks,
     violated: Callable[[str, str], None],
 ) -> GroupRecord:
-    """Added replicas, without members, may open before the first initial replica does."""
+    """Return the record of a group. Added replicas, without members, may open before the first initial
+    replica does.
+    """
     began, first_membership_index = group.membership, group.status().membership_index
     replicas = {} if before is None else before.replicas
     originals = originals_of(directory) if before is None else before.originals
@@ -219,6 +224,6 @@ def record_of(
 
 
 def numbers_of(group: RaftGroup[object], seen: Seen) -> Numbers:
-    """A group's current numbers; ``seen`` are those of its core."""
+    """Return the current numbers of a group; ``seen`` are those of its core."""
     term, role, commit_index, _, last_index, durable_index, _ = seen
     return Numbers(term, role, commit_index, group.applied_index, last_index, durable_index)

@@ -1,7 +1,7 @@
-"""Requests that were refused as not done: no effect of one is ever visible.
+"""Requests that were refused as not done: none of them may ever have a visible effect.
 
-Decides: which errors say that nothing was done. Leaves to others: which effect a request has, and where it
-becomes visible (the checkers of the levels).
+Decides: which errors promise that a request had no effect. Leaves to others: which effect a request has, and
+where it becomes visible (the checkers of the levels).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Effect = TypeVar("Effect", bound=Hashable)
 
 
 def may_be_done(error: RaftlogError) -> bool:
-    """Whether a request may have an effect that was answered with this error."""
+    """Return whether a request that was answered with this error may have an effect."""
     return not error.is_definite and error.details.get("sent") is not False
 
 
 class Attempts(Generic[Effect]):
-    """Requests, counted by the effect that they ask for: each may be sent several times.
+    """Requests, counted by the effect that they request: each request may be sent several times.
 
     A visible effect is one of a request that was not refused as not done.
     """
@@ -38,7 +38,10 @@ class Attempts(Generic[Effect]):
         self._may_be_done[effect] += 1
 
     def refused(self, effect: Effect, error: RaftlogError) -> None:
-        """A request was answered with an error. Raises ``Broken`` if its effect is visible all the same."""
+        """Note a request that was answered with an error.
+
+        Raises ``Broken`` if its effect is visible all the same.
+        """
         if may_be_done(error):
             return
         self._may_be_done[effect] -= 1

@@ -42,7 +42,7 @@ class ResponseChecks:
         self._violated = violated
 
     def read(self, target: TopicPartition, broker: Broker, result: FetchResult) -> None:
-        """A fetch returns contiguous batches of the committed log (I18)."""
+        """Check that a fetch returns contiguous batches of the committed log (I18)."""
         record = self._record(broker, target)
         if record is None:
             return
@@ -56,7 +56,7 @@ class ResponseChecks:
             entry = _entry_at(record, header.base_offset)
             shown = Entry(header.base_offset, header.last_offset, header.leader_epoch, header.crc)
             if shown != entry and (record.originals is None or record.originals.is_known(shown)):
-                self._violated(_SHOWN, f"{where}: {shown}, committed there is {entry}")
+                self._violated(_SHOWN, f"{where}: {shown}; the committed entry is {entry}")
                 return
             begins = header.base_offset
             if begins != following and not (number == 0 and begins < following <= header.last_offset):
@@ -69,7 +69,9 @@ class ResponseChecks:
     def _check_newest(
         self, record: GroupRecord, originals: Originals, result: FetchResult, where: str
     ) -> None:
-        """A fetch from a compacted log returns records as they were appended, and the newest ones (I18)."""
+        """Check that a fetch from a compacted log returns records as they were appended, and the newest ones
+        (I18).
+        """
         committed = originals.newest(record.committed)
         shown = {one.offset: one for batch in split_batches(result.data) for one in stored_records(batch)}
         for one in committed.values():
@@ -81,7 +83,7 @@ class ResponseChecks:
                 self._violated(_SHOWN, f"{where}: {one} is not committed")
 
     def looked(self, target: TopicPartition, broker: Broker, reported: tuple[Offset, int | None]) -> None:
-        """The reported end is not above the commit index (I18)."""
+        """Check that the reported end is not above the commit index (I18)."""
         record = self._record(broker, target)
         if record is not None:
             self._check_end(record, reported[0], f"broker {broker.node_id} {target}")
@@ -89,7 +91,8 @@ class ResponseChecks:
     def appended(
         self, target: TopicPartition, sent: bytes, acks: Acks, broker: Broker, receipt: AppendReceipt
     ) -> None:
-        """Acknowledged records are kept as they were sent: committed, or with ``acks=1`` on a disk (I19).
+        """Check that acknowledged records are stored as they were sent: committed, or with ``acks=1`` on a
+        disk (I19).
 
         The number of disks can be checked only if nothing has happened since: at the leader itself.
         """
@@ -124,7 +127,7 @@ class ResponseChecks:
             entry = _entry_at(record, wanted[0])
             # A leader with a full disk has committed it by the others, and its own log does not show it.
             if entry != wanted and not (entry is None and record.is_majority(disks)):
-                self._violated(_ACKNOWLEDGED, f"{where}: committed there is {entry}")
+                self._violated(_ACKNOWLEDGED, f"{where}: the committed entry is {entry}")
         group = broker.host.groups.get(record.group_id)
         if group is not None and group.is_leader:
             replica = broker.manager.replicas[key_of(target)]
@@ -134,14 +137,16 @@ class ResponseChecks:
                 self._violated(_ACKNOWLEDGED, f"{where}: {count} disks, {sorted(every)}; it is on {disks}")
 
     def created(self, broker: Broker, topic: TopicInfo) -> None:
-        """A broker that acknowledges a new topic has it, and its creation is committed (I20)."""
+        """Check that a broker that acknowledges a new topic has it, and that its creation is
+        committed (I20).
+        """
         shown = broker.controller.image.topics.get(topic.name)
         if shown is None or shown.topic_id != topic.topic_id:
             self._violated(_PROMISED, f"broker {broker.node_id} has no {topic}, but {shown}")
         self.changed(broker, topic.version)
 
     def gave_ids(self, broker: Broker, ids: range) -> None:
-        """Producer ids are committed when they are allocated (I20)."""
+        """Check that producer ids are committed when they are allocated (I20)."""
         image = broker.controller.image
         if image.next_producer_id < ids.stop:
             self._violated(
@@ -150,7 +155,7 @@ class ResponseChecks:
         self.changed(broker, image.version)
 
     def changed(self, broker: Broker, version: int) -> None:
-        """The acknowledged version is committed (I20)."""
+        """Check that the acknowledged version is committed (I20)."""
         self._look()
         newest = self._checker.groups[METADATA_GROUP].committed[-1]
         if version - 1 > newest.last:
@@ -162,7 +167,7 @@ class ResponseChecks:
             self._violated(_SHOWN, f"{where}: {end} is reported, {known} is the committed end")
 
     def _look(self) -> None:
-        """Record what is committed by now.
+        """Record all entries committed so far.
 
         A response may come from another broker: a leader whose own file was behind the commit index when it
         was looked at last, and has been written since.
@@ -181,13 +186,13 @@ class ResponseChecks:
 
 
 def _entry_at(record: GroupRecord, base: int) -> Entry | None:
-    """The committed batch that begins there."""
+    """Return the committed batch that begins at an offset."""
     place = record.places.get(base)
     return None if place is None else record.committed[place]
 
 
 def _checksum(sent: bytes, append_time_ms: int | None) -> int:
-    """The checksum of a batch in the log: with the time of its leader, if that stamps it."""
+    """Return the checksum of a batch in the log: with the time of its leader, if the leader stamps it."""
     body = bytearray(sent[CHECKSUM_START:])
     if append_time_ms is not None:
         body[1] |= APPEND_TIME_BIT
@@ -196,7 +201,7 @@ def _checksum(sent: bytes, append_time_ms: int | None) -> int:
 
 
 def _has(replica: ReplicaRecord, wanted: tuple[int, int, int, int]) -> bool:
-    """True if a batch is on this replica's disk, or was before the log start moved."""
+    """Return whether a batch is on this replica's disk, or was before the log start moved."""
     view = replica.durable
     view.refresh()
     if wanted[0] < view.start:

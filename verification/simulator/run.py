@@ -1,4 +1,4 @@
-"""Shared state of one seed's run: random parameters, time, network, and violations.
+"""The shared state of one seed's run: random parameters, time, network, and violations.
 
 Decides: how a violation is handled. Leaves to others: the machines (``simulated_cluster``), and the phases
 of the run (``simulation``).
@@ -27,7 +27,7 @@ VIOLATIONS_MAX = 3  # of one kind
 
 
 class RunOptions(TypedDict, total=False):
-    """With a ``schedule`` just those faults happen."""
+    """The options of a run. With a ``schedule`` the run has exactly those faults."""
 
     schedule: Schedule | None
     keeps_lines: bool  # of the trace
@@ -72,12 +72,12 @@ class Run:
         return random.Random(f"{self.seed} {name}")
 
     def next_process(self) -> int:
-        """A new number for a client."""
+        """Return a new number for a client."""
         self._processes += 1
         return self._processes
 
     def given_producer_id(self, producer_id: int) -> None:
-        """No id is allocated twice (I14)."""
+        """Check that no producer id is allocated twice (I14)."""
         if producer_id in self._producer_ids:
             self.violated("I14 producer ids are unique", f"{producer_id} was given twice")
         self._producer_ids.add(producer_id)
@@ -90,7 +90,7 @@ class Run:
         self.loop.is_stopped = self._stops_at_violation
 
     async def rest(self) -> None:
-        """During a quiet phase: wait until it is over."""
+        """Wait until a quiet phase is over, if there is one."""
         if self.odds.quiet_s and not self.is_healed:
             period_s = self.odds.busy_s + self.odds.quiet_s
             since_s = self.loop.now % period_s
@@ -101,14 +101,16 @@ class Run:
 
     @property
     def watched(self) -> Callable[..., object]:
-        """The host drains a core's outputs at the moment of its inputs: the moment for checks."""
+        """Observe outputs: the host drains a core's outputs at the moment of its inputs, which is the moment
+        for checks.
+        """
         return GroupHost._drain
 
     def stepped(self, process: Process) -> None:
-        """A host of a process has drained its groups."""
+        """Handle a process whose host has drained its groups."""
 
     def failed(self, process: Process | None, message: str, error: BaseException | None) -> None:
-        """An exception was not caught."""
+        """Record an exception that was not caught."""
         if isinstance(error, PowerLost) or (process is not None and not process.is_alive):
             return
         name = "a client" if process is None else process.name

@@ -1,7 +1,7 @@
 """A scenario: what is drawn for it, and what it adds to a run.
 
 Decides: how scenarios combine. A seed draws a cluster, and then the parameters of its scenario, which may
-change those of the cluster; a scenario may stand on another one. Leaves to others: the list (``scenarios``).
+change those of the cluster; a scenario may build on another one. Leaves to others: the list (``scenarios``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The faults of a run one by one, so that a run can be repeated with exactly these.
+"""The list of the faults of a run, so that a run can be repeated with exactly these faults.
 
 Decides: how a fault is named. ``at`` is the level's own measure of time; ``number`` seeds the details of the
 fault, so that removing one fault does not change the others.

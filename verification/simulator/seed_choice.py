@@ -23,7 +23,7 @@ FIXED_SEEDS: Final = Path(__file__).with_name("fixed_seeds.txt")
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 WITHOUT_GIT: Final = 0
 NO_ERROR: Final = ("false alarm", "no error is known")
-"""How the words of a failed seed begin if a checker was wrong, or no error explains the failure."""
+"""The first words of a failed seed's line if a checker was wrong, or no error explains the failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ def failed_before(path: Path = FAILED_SEEDS) -> list[Seed]:
 
 
 def errors_before(path: Path = FAILED_SEEDS) -> list[Seed]:
-    """The seeds that failed for an error of what they run."""
+    """Return the seeds that failed for an error of the tested code."""
     return [seed for seed, words in _lines(path) if not words.startswith(NO_ERROR)]
 
 
 def false_alarms(path: Path = FAILED_SEEDS) -> list[Seed]:
-    """The seeds that failed without a known error, mostly since a checker was wrong."""
+    """Return the seeds that failed without a known error, mostly since a checker was wrong."""
     return [seed for seed, words in _lines(path) if words.startswith(NO_ERROR)]
 
 
@@ -60,18 +60,18 @@ def fixed() -> list[Seed]:
 
 
 def failures(results: Iterable[Result]) -> list[str]:
-    """The lines to append to ``failed_seeds.txt``: one for each run with a violation."""
+    """Return the lines to append to ``failed_seeds.txt``: one for each run with a violation."""
     return [f"{result.name} # {result.violations[0].invariant}" for result in results if result.violations]
 
 
 def unlisted(lines: Iterable[str], path: Path = FAILED_SEEDS) -> list[str]:
-    """Lines whose seed is not in the file yet."""
+    """Return the lines whose seed is not in the file yet."""
     known = {str(seed) for seed in failed_before(path)}
     return [line for line in lines if line.partition(" ")[0] not in known]
 
 
 def remember(lines: Iterable[str], path: Path = FAILED_SEEDS) -> list[str]:
-    """Append those whose seed is not in the file yet; return them."""
+    """Append the lines whose seed is not in the file yet; return them."""
     new = unlisted(lines, path)
     with path.open("a") as file:
         file.writelines(f"{line}\n" for line in new)

@@ -1,4 +1,5 @@
-"""Terms and votes that a replica has sent: durable when they are sent (I7), and kept permanently.
+"""Terms and votes that a replica has sent: which are durable when they are sent (I7), and stay so
+permanently.
 
 A vote belongs to its term: a later term replaces it. ``checker`` decides when to check.
 """
@@ -19,7 +20,7 @@ class SentVotes:
         self._voted_for: int | None = None
 
     def name(self, term: int, voted_for: int | None) -> str:
-        """Another one is sent; returns the violation, if any."""
+        """Note a vote that is sent; returns the violation, if any."""
         if term > self.term:
             self.term, self._voted_for = term, voted_for
         elif term == self.term and voted_for is not None:
@@ -27,7 +28,7 @@ class SentVotes:
         return self._missing(term, voted_for)
 
     def forgotten(self) -> str:
-        """The newest vote, as text, if the disk lacks it; else empty."""
+        """Return the newest vote, as text, if the disk lacks it; else empty text."""
         return self._missing(self.term, self._voted_for)
 
     def _missing(self, term: int, voted_for: int | None) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 ROUND_S: Final = 100
-"""The CPU time of a round of an exploration, about: each round has every level."""
+"""The approximate CPU time of a round of an exploration: each round has every level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,5 +22,5 @@ class Share:
 
     @property
     def seeds_a_round(self) -> int:
-        """At least one."""
+        """Return the number of seeds of the level in a round: at least one."""
         return max(1, round(self.percent * ROUND_S / 100 / self.seed_s))

@@ -1,8 +1,8 @@
 """Reduces a failing run to the few faults that matter.
 
-Decides: the order of removal. First faults, by halves and then one by one (ddmin); then time after the last
-of them; then load, clients and network faults; then faults again. Every trial is a run of the same
-seed with fewer faults; it counts when the same invariant breaks.
+Decides: the order of removal. First faults, by halves and then one by one (ddmin); then the time after the
+last fault; then load, clients and network faults; then faults again. Every trial is a run of the same seed
+with fewer faults; it counts when the same invariant breaks.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Shrinker:
     def __init__(self, seed: Seed, found: Result, limit_s: float = LIMIT_S) -> None:
         """``found`` is the failed run. Raises ``ValueError`` if it did not fail."""
         if not found.violations:
-            raise ValueError(f"{seed} breaks nothing: there is nothing to shrink")
+            raise ValueError(f"{seed} breaks no invariant, so there is no failure to shrink")
         self._seed = seed
         self._invariant = found.violations[0].invariant
         self._until = time.monotonic() + limit_s
@@ -63,7 +63,7 @@ class Shrinker:
         self._schedule: Schedule = found.happened
 
     def shrink(self) -> Shrunk | None:
-        """The smallest run found; None when the faults alone do not repeat the failure."""
+        """Return the smallest run found; None when the faults alone do not repeat the failure."""
         if not self._fails(self._odds, self._schedule):
             return None
         self._drop_faults()

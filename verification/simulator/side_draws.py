@@ -6,6 +6,6 @@ import random
 
 
 def beside(rng: random.Random) -> random.Random:
-    """Another stream that follows from this one, which does not move."""
+    """Return another stream that follows from this one, whose state does not change."""
     state = rng.getstate()[1]
     return random.Random(f"{state[0]} {state[-1]}")

@@ -54,11 +54,11 @@ class SimulatedCluster(Run):
 
     @property
     def members(self) -> list[Machine]:
-        """The machines of the brokers that were not removed for good."""
+        """The machines of the brokers that were not removed permanently."""
         return [machine for machine in self.machines if not machine.is_removed]
 
     def add_machine(self, node: NodeId) -> Machine:
-        """A machine of a broker that joins. It is off."""
+        """Add the machine of a broker that joins. The machine is off."""
         machine = Machine(self, node, self)
         machine.disk.lies_about_syncs = self.odds.lies_about_syncs
         self.machines.append(machine)
@@ -83,31 +83,31 @@ class SimulatedCluster(Run):
         self._by_process[process] = machine
 
     def made(self, machine: Machine, broker: Broker) -> None:
-        """A process has a broker that is about to start."""
+        """Set up the checkers of a broker that is about to start."""
         broker.controller.subscribe(lambda image: self.incarnations.shown(machine, image))
 
     async def serves(self, machine: Machine, broker: Broker) -> Listener | None:
-        """A broker has started; returns its HTTP listener, if any."""
+        """Handle a broker that has started; returns its HTTP listener, if any."""
         return None
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
-        """A process is gone."""
+        """Handle a process that has ended."""
 
     def start_again(self) -> None:
-        """A machine is off, but not because of a fault of the schedule."""
+        """Start a machine that is off, but not because of a fault of the schedule."""
 
     def died(self, machine: Machine) -> None:
-        """A process has ended, and its disk is unchanged since."""
+        """Handle a process that has ended with an unchanged disk."""
         self.checker.died(machine)
 
     def lost_power(self, machine: Machine) -> None:
-        """A machine is off, and its disk has lost some of its unsynced data."""
+        """Handle a machine that is off, and whose disk has lost some of its unsynced data."""
         self.checker.lost_power(machine)
         self.checker.died(machine)
 
     def files_removed(self, machine: Machine, path: str) -> None:
-        """A broker has removed a file or a folder."""
+        """Handle a file or a folder that a broker has removed."""
         self.checker.files_removed(machine, path)
 
     def begins_again(self, machine: Machine) -> None:
-        """A broker takes its disk for an older copy."""
+        """Handle a broker whose disk is an older copy for it."""

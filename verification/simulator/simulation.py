@@ -1,7 +1,7 @@
 """One run: a cluster, its clients and its faults, from the first start to the result.
 
 Decides: the phases of a run. Read ``event_loop`` for time, ``machine`` for the state after a crash,
-``checker`` for the checks after every step, ``convergence`` for those in the end.
+``checker`` for the checks after every step, ``convergence`` for the checks at the end.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Simulation(SimulatedCluster):
             machine.syncs.on_synced = partial(self.faults.synced, machine)
 
     def add_machine(self, node: NodeId) -> Machine:
-        """The faults hear of its syncs."""
+        """Add a machine, and report its syncs to the faults."""
         machine = super().add_machine(node)
         machine.syncs.on_synced = partial(self.faults.synced, machine)
         return machine
@@ -92,7 +92,7 @@ class Simulation(SimulatedCluster):
             part.changed(record, replica, group)
 
     def began(self, machine: Machine, process: Process) -> None:
-        """Scenarios hear of it."""
+        """Report a machine that is on to the scenarios."""
         super().began(machine, process)
         for part in self.parts:
             part.began(machine)
@@ -103,7 +103,7 @@ class Simulation(SimulatedCluster):
         return next((listener for listener in listeners if listener is not None), None)
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
-        """Scenarios hear of it."""
+        """Report the end of a process to the scenarios."""
         for part in self.parts:
             part.ended(machine, process, silently=silently)
 
@@ -111,7 +111,7 @@ class Simulation(SimulatedCluster):
         self.faults.start_again()
 
     def begins_again(self, machine: Machine) -> None:
-        """Scenarios hear of it."""
+        """Report a broker on an older copy to the scenarios."""
         for part in self.parts:
             part.begins_again(machine)
 
@@ -151,7 +151,7 @@ class Simulation(SimulatedCluster):
         )
 
     async def live(self) -> None:
-        """Faults, then healing, then the final checks."""
+        """Run the phase with faults, then healing, then the final checks."""
         self.faults.replay()
         for machine in self.machines:
             machine.start()
@@ -191,7 +191,7 @@ class Simulation(SimulatedCluster):
         return clients
 
     def heal(self) -> None:
-        """No more faults from now on."""
+        """Inject no more faults from now on."""
         self.faults.heal()
         for part in self.parts:
             part.heal()
@@ -230,7 +230,10 @@ class Simulation(SimulatedCluster):
             await self.make_topic(topic.name, topic.partitions, 3, **topic.config)
 
     async def make_topic(self, name: str, partitions: int, replicas: int, **config: int | str) -> None:
-        """Retried until it exists. ``config`` has underscores for dots."""
+        """Create a topic: the request is repeated until the topic exists.
+
+        ``config`` has underscores for dots.
+        """
         client = Client(self, "admin")
         settings: dict[str, int | str] = {"segment.bytes": self.odds.segment_bytes}
         settings |= {key.replace("_", "."): value for key, value in config.items()}
@@ -256,6 +259,6 @@ class Simulation(SimulatedCluster):
 
 
 def run(seed: int, odds: Odds | None = None, **options: Unpack[RunOptions]) -> Result:
-    """One seed, from beginning to end."""
+    """Run one seed, from beginning to end."""
     with gc_off(collects=True):
         return Simulation(seed, odds, **options).run()

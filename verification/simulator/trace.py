@@ -18,23 +18,23 @@ class Trace:
         self._keeps_lines = keeps_lines
 
     def note(self, node: NodeId | None, what: str) -> None:
-        """An event on a broker, or with None of the cluster or a client."""
+        """Note an event on a broker, or with None of the cluster or a client."""
         now = self._now()
         self.hash = crc32(f"{now!r} {node} {what}".encode(), self.hash)
         if self._keeps_lines:
             self.lines.append((now, node, what))
 
     def add(self, other: Trace) -> None:
-        """The events of a run that goes on where this one has ended."""
+        """Add the events of a run that continues another one, from where that one ended."""
         self.hash = crc32(str(other.hash).encode(), self.hash)
         self.lines += other.lines
 
     def frame(self, frame: bytes) -> None:
-        """A frame was received."""
+        """Note a frame that was received."""
         self.hash = crc32(frame, crc32(repr(self._now()).encode(), self.hash))
 
     def timeline(self) -> str:
-        """All lines, one column per broker."""
+        """Return all lines, one column per broker."""
         drawn = ["    time   where     what"]
         for now, node, what in self.lines:
             where = "-" if node is None else f"{'  ' * (node - 1)}b{node}"

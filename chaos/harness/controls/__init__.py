@@ -1,6 +1,6 @@
-"""Systems that must be found guilty: a harness that finds nothing wrong with them finds nothing at all.
+"""Systems that lose acknowledged writes: if the harness finds no fault in them, the harness is broken.
 
-Each module has ``run(seed, directory)``, which builds one such system, breaks it as the harness breaks ours,
+Each module has ``run(seed, directory)``, which builds one such system, injects faults as the harness does,
 and gives the history of its clients to the same checkers.
 """
 
@@ -17,4 +17,4 @@ class ControlResult:
     is_guilty: bool  # whether the checkers found a lost write; False is a failure of the harness
     lost: int  # acknowledged values that the final read did not return
     acknowledged: int
-    detail: str  # one line about what was done and found
+    detail: str  # one line about the run and its result

@@ -1,6 +1,7 @@
-"""Our brokers on disks whose sync lies: a power loss of all of them takes what they have acknowledged.
+"""Runs brokers on disks whose sync lies: a power loss of all disks loses acknowledged records.
 
-``is_honest`` runs the same without the lie, and must find nothing: the lie is the cause and not the harness.
+``is_honest`` runs the same brokers with real syncs, and must find nothing: this shows that the lie is the
+cause and not the harness.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from chaos.workload import Shape, Workload, WorkloadFailed
 
 NAME: Final = "lying fsync"
 FINAL_READ_S: Final = 15.0
-"""For a read to the highest acknowledged offset; the brokers are ready and idle by then, and may be late."""
+"""Longest time of a read to the highest acknowledged offset, when the brokers are ready and idle."""
 
 
 def missing() -> str | None:
-    """The reason why this control cannot run here, and the remedy; None if it can."""
+    """Return why this control cannot run on this machine, and the remedy; None if it can."""
     return power.missing() or shims.missing()
 
 
 def run(seed: int, directory: Path, *, is_honest: bool = False) -> ControlResult:
-    """One power loss of all brokers under load, within seconds: the kernel writes old pages by itself."""
+    """Cut the power of all brokers under load, after some seconds: the kernel writes old pages by itself."""
     rng = random.Random(seed)
     cluster = Cluster(directory / "cluster")
     lying = {broker: Shim(cluster.data_directory(broker)) for broker in cluster.brokers}
@@ -44,7 +45,7 @@ def run(seed: int, directory: Path, *, is_honest: bool = False) -> ControlResult
         load.start()
         load.wait_for_acknowledged(20)
         for disk in powered.disks.values():
-            disk.sync()  # what is lost is what is acknowledged from now on
+            disk.sync()  # only records that are acknowledged from now on can be lost
         for shim in lying.values():
             shim.lying_sync(not is_honest)
         load.wait_for_acknowledged(rng.randint(20, 200))
@@ -67,7 +68,9 @@ def run(seed: int, directory: Path, *, is_honest: bool = False) -> ControlResult
 
 
 def _stop(load: Workload) -> str:
-    """The final read ends early where acknowledged offsets are gone: that is what is to be found."""
+    """Stop the load; the final read ends early if acknowledged offsets are lost, which is the expected
+    result.
+    """
     try:
         load.stop()
     except WorkloadFailed as error:

@@ -1,4 +1,4 @@
-"""All faults that a run can inject, in one table; one module for each family.
+"""Lists all faults that a run can inject, in one table; each family has a module.
 
 Read ``steps`` first: a fault is a generator that begins it, yields, and ends it.
 """
@@ -40,13 +40,13 @@ def _machine(name: str, inject: Inject, effect: str, need: str = SHIM, weight: f
 
 
 def _damage(name: str, inject: Inject, effect: str, seconds: tuple[float, float] = (1.0, 8.0)) -> Fault:
-    # Seldom: each waits until the cluster is healthy.
+    # Rare, because each of them waits until the cluster is healthy.
     needs = (PROCESSES,)
     return Fault(name, inject, effect, needs, is_damage=True, brokers_min=3, seconds=seconds, weight=0.25)
 
 
 def _older_copy(name: str, inject: Inject, effect: str, needs: tuple[str, ...], weight: float) -> Fault:
-    # The copy and brokers that were down since it was made can be a majority, and none of them can know.
+    # The copy and brokers that were down since it was made can form a majority, and none of them can know it.
     return Fault(
         name,
         inject,

@@ -1,4 +1,4 @@
-"""Links that are cut, slow or damaged, by the proxies between all processes."""
+"""Faults of links, which the proxies between all processes cut, slow down or damage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chaos.harness.faults.steps import Steps, until_effective
 from chaos.harness.links import Link, Links
 from raftlog.testing.waits import LIMIT_S
 
-UPSTREAM: Final = "upstream"  # bytes from the one who dialled
+UPSTREAM: Final = "upstream"  # bytes from the side that dialled
 DOWNSTREAM: Final = "downstream"
 SLOW_CLOSE: Final = "slow_close"
 
@@ -82,7 +82,7 @@ def cut_link(arena: Arena, draw: Draw) -> Steps:
 
 
 def cut_link_for_long(arena: Arena, draw: Draw) -> Steps:
-    """Two brokers do not reach each other for a minute or two; all others reach both."""
+    """Two brokers do not reach each other for a minute or two; all other brokers reach both."""
     one, other = draw.some_brokers(2)
     links = _links(arena)
     return (yield from _cut(links, links.between({one}, {other}), f"{one} | {other}"))
@@ -95,7 +95,7 @@ def cut_clients(arena: Arena, draw: Draw) -> Steps:
 
 
 def reset(arena: Arena, draw: Draw) -> Steps:
-    """New connections of a link are reset after a moment, again and again."""
+    """New connections of a link are reset after a moment, repeatedly."""
     timeout = draw.rng.choice((0, 50, 500))
     return (yield from _ended(arena, draw, f"after {timeout} ms", "reset_peer", timeout=timeout))
 
@@ -160,7 +160,10 @@ def _links(arena: Arena) -> Links:
 
 
 def _cut(links: Links, cut: Sequence[Link], target: str) -> Steps:
-    """Returns the number of connections that ended. Brokers that start have none that last at first."""
+    """Cut links; returns the number of connections that ended.
+
+    Starting brokers have no lasting ones at first.
+    """
     _wait_connected(links, cut, target)
     ended = links.cut(cut)
     try:
@@ -171,7 +174,7 @@ def _cut(links: Links, cut: Sequence[Link], target: str) -> Steps:
 
 
 def _wait_connected(links: Links, chosen: Sequence[Link], target: str) -> set[str]:
-    """Returns the connections that last. Raises ``NoTarget`` if there are none for a while."""
+    """Return the connections that last. Raises ``NoTarget`` if there are none for a while."""
     deadline = time.monotonic() + LIMIT_S
     while not (lasting := _lasting(links, chosen)):
         if time.monotonic() > deadline:
@@ -180,21 +183,21 @@ def _wait_connected(links: Links, chosen: Sequence[Link], target: str) -> set[st
 
 
 def _lasting(links: Links, chosen: Sequence[Link]) -> set[str]:
-    """Connections that are open for a while. A proxy accepts one before it finds that its target is down."""
+    """Return connections that stay open for a while: a proxy accepts before it finds its target down."""
     before = links.connections(chosen)
     time.sleep(0.2)
     return before.keys() & links.connections(chosen).keys()
 
 
 def _chosen(arena: Arena, draw: Draw) -> list[Link]:
-    """All links of a broker, or its links with other brokers, or one of its links, at random."""
+    """Return all links of a broker, or its links with other brokers, or one of its links, at random."""
     broker, links = draw.broker(), _links(arena)
     own = [link for link in links.all if broker in (link.source, link.target)]
     return draw.rng.choice((own, [link for link in own if link.source], [draw.rng.choice(own)]))
 
 
 def _passing(arena: Arena, draw: Draw, detail: str, toxic: str, **attributes: int) -> Steps:
-    """A toxic on links; returns the bytes that entered them meanwhile."""
+    """Add a toxic to links; returns the bytes that entered them during the fault."""
     chosen, links = _chosen(arena, draw), _links(arena)
 
     def passed_since() -> int:
@@ -207,7 +210,7 @@ def _passing(arena: Arena, draw: Draw, detail: str, toxic: str, **attributes: in
 
 
 def _ended(arena: Arena, draw: Draw, detail: str, toxic: str, **attributes: int) -> Steps:
-    """A toxic that ends connections; returns how many of those at the begin have ended."""
+    """Add a toxic that ends connections; returns how many of the first connections have ended."""
     chosen, links = _chosen(arena, draw), _links(arena)
     before = _wait_connected(links, chosen, _text(chosen))
     with _toxic(links, chosen, draw, toxic, **attributes):
@@ -217,7 +220,7 @@ def _ended(arena: Arena, draw: Draw, detail: str, toxic: str, **attributes: int)
 
 @contextmanager
 def _toxic(links: Links, chosen: Sequence[Link], draw: Draw, kind: str, **attributes: int) -> Iterator[None]:
-    """On the way to the broker, and back for clients and for the end of a connection."""
+    """Add a toxic to links: on bytes to the broker, and also back for clients and for ends of connections."""
     name = f"{kind}-{draw.seed}"
     added: list[tuple[Link, str]] = []
     try:

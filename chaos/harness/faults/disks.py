@@ -1,4 +1,6 @@
-"""Disks that are slow or full, that fail or lose power, and clocks that jump: in the broker's own process."""
+"""Faults of disks that are slow, full, failing or without power, and of clocks, in the broker's own
+process.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,7 @@ def failing_read(arena: Arena, draw: Draw) -> Steps:
 
 
 def power_loss(arena: Arena, draw: Draw) -> Steps:
-    """A broker's machine loses power: what was not synced is gone when it starts again."""
+    """A broker's machine loses power: data that was not synced is lost."""
     return (yield from _powerless(arena, [draw.broker()]))
 
 
@@ -100,7 +102,10 @@ def _powerless(arena: Arena, brokers: list[int]) -> Steps:
 
 
 def _shimmed(arena: Arena, draw: Draw, text: str, effect: str, begin: Callable[[Shim], None]) -> Steps:
-    """Returns how many calls were changed. No other fault has the broker: all of its shim end together."""
+    """Change system calls of a broker; returns how many were changed.
+
+    All changes of its shim end together.
+    """
     broker = draw.broker()
     shim = arena.shims[broker]
     with arena.hold(broker):

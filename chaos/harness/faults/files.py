@@ -1,6 +1,6 @@
-"""Files of one broker that are damaged or lost: data that the others must give back.
+"""Faults that damage or lose files of one broker, whose data the other brokers must restore.
 
-``is_damage`` of these faults keeps them apart in time: the cluster is healthy before each.
+``is_damage`` of these faults keeps them apart in time: the cluster is healthy before each of them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from raftlog.testing.segment_content import content_of
 DISK_ID: Final = "disk_id"
 METADATA: Final = "__cluster_metadata"
 DISK_AGE: Final = "raftlog_disk_age"
-AGES_MIN: Final = 6  # the last ones may not have reached every other broker
+AGES_MIN: Final = 6  # the newest ages may not have reached all other brokers
 UNHEARD: Final = (3, 10, 40)  # starts
-UNHEARD_S: Final = (0.5, 2.0)  # from a start to its end
+UNHEARD_S: Final = (0.5, 2.0)  # time from a start to its end
 REFUSED_COPY: Final = "another process runs as node"
 
 
@@ -101,7 +101,7 @@ def restore_copy(arena: Arena, draw: Draw) -> Steps:
 
 
 def unheard_starts(arena: Arena, draw: Draw) -> Steps:
-    """A broker starts on an older copy of its data again and again before another broker can hear it."""
+    """A broker starts on an older copy of its data repeatedly before another broker can hear it."""
     count, links = draw.rng.choice(UNHEARD), arena.links
     assert links is not None, "a fault that needs proxies was begun without them"
 
@@ -140,12 +140,12 @@ def copy_beside(arena: Arena, draw: Draw) -> Steps:
 
 
 def _restored(arena: Arena, broker: int, unheard: Callable[[int], int]) -> Steps:
-    """``unheard`` happens to the broker between its older copy and the start that counts."""
+    """Restore an older copy; ``unheard`` runs between the restore and the start that counts."""
     with arena.hold(broker), tempfile.TemporaryDirectory(dir=arena.processes.directory) as folder:
         directory, copy = arena.processes.data_directory(broker), Path(folder) / "copy"
         copied_age = _disk_age(arena, broker)
         if not copied_age:
-            raise NoTarget(f"broker {broker} does not answer")
+            raise NoTarget(f"broker {broker} does not respond")
         arena.processes.kill(broker)
         shutil.copytree(directory, copy)
         arena.processes.launch(broker)
@@ -182,13 +182,13 @@ def restore_folder(arena: Arena, draw: Draw) -> Steps:
 
 
 def _copy_back(copy: Path, directory: Path) -> None:
-    """Restore a copy, durably: the next power loss may come within seconds."""
+    """Restore a copy durably, because the next power loss may come within seconds."""
     shutil.copytree(copy, directory, dirs_exist_ok=True)
     subprocess.run(["sync", "--file-system", str(directory)], check=True)
 
 
 def _disk_age(arena: Arena, broker: int) -> float:
-    """0 if the broker does not answer."""
+    """Return the age of the broker's disk; 0 if the broker does not respond."""
     try:
         return arena.processes.metric(DISK_AGE, broker=broker)
     except OSError:
@@ -216,7 +216,7 @@ def _while_down(arena: Arena, broker: int, change: Callable[[Path], str]) -> Ste
 
 
 def _without_disk_id(draw: Draw, directory: Path) -> str:
-    """Half of the time the identity of the disk is gone, too."""
+    """Delete the identity of the disk, too, half of the time; return a text about it."""
     if draw.rng.random() < 0.5:
         return ""
     for path in directory.glob(f"{DISK_ID}*"):
@@ -225,7 +225,9 @@ def _without_disk_id(draw: Draw, directory: Path) -> str:
 
 
 def _data_files(arena: Arena, draw: Draw, broker: int) -> list[Path]:
-    """Files of replicas that are not empty: one kind is drawn first, since there are more segments."""
+    """Return files of replicas that are not empty: one kind is drawn first, because there are more
+    segments.
+    """
     directory = arena.processes.data_directory(broker)
     kinds = (
         "*/Partition-*/*.log",
@@ -241,7 +243,7 @@ def _data_files(arena: Arena, draw: Draw, broker: int) -> list[Path]:
 
 
 def _content_bytes(path: Path) -> int:
-    """Without the zeros with which a segment may be filled ahead."""
+    """Return the size of a file, without the zeros with which a segment may be filled ahead."""
     return len(content_of(path.read_bytes())) if path.suffix == ".log" else path.stat().st_size
 
 

@@ -1,4 +1,4 @@
-"""Leaders and replicas that are moved by administrators while all else happens."""
+"""Faults by administrators, who move leaders and replicas during the run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from raftlog.errors import RaftlogError
 from raftlog.testing.waits import LIMIT_S
 
 ASKED_S: Final = LIMIT_S
-RESTORED_S: Final = 180.0  # other faults end meanwhile
+RESTORED_S: Final = 180.0  # other faults end during this time
 
 
 def transfer_leaders(arena: Arena, draw: Draw) -> Steps:
-    """Leaderships are transferred to random replicas, one after another, all the time."""
+    """Leaderships are transferred to random replicas, one after another, without a pause."""
     moved, ending = 0, threading.Event()
 
     def keep_moving() -> None:
@@ -33,7 +33,7 @@ def transfer_leaders(arena: Arena, draw: Draw) -> Steps:
                         client.partitions.transfer_leadership(arena.topic, row.partition, to=to)
                         moved += 1
                     except (RaftlogError, TimeoutError):
-                        time.sleep(0.05)  # no leader, or one that cannot hand over: as often as it likes
+                        time.sleep(0.05)  # there is no leader, or the leader cannot hand over
 
     mover = threading.Thread(target=keep_moving, name="transfer-leaders", daemon=True)
     mover.start()
@@ -57,7 +57,9 @@ def move_replicas(arena: Arena, draw: Draw) -> Steps:
         try:
             _set_replicas(client, arena.topic, row.partition, wanted, ASKED_S)
         except (RaftlogError, TimeoutError) as error:
-            _set_replicas(client, arena.topic, row.partition, before, RESTORED_S)  # it may have been done
+            _set_replicas(
+                client, arena.topic, row.partition, before, RESTORED_S
+            )  # the change may have been carried out
             raise NoTarget(f"the replicas of partition {row.partition} could not be set: {error}") from error
         yield f"partition {row.partition}: {before} to {wanted}"
         effects = until_effective(lambda: _is_moving(arena, row.partition, before))

@@ -1,6 +1,6 @@
-"""Packets that are really dropped, between brokers in network namespaces of their own.
+"""Faults that drop packets between brokers in separate network namespaces.
 
-Connections notice nothing: they stay open, and time-outs have to find out.
+Connections notice nothing: they stay open, and timeouts have to detect the fault.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def drop_all(arena: Arena, draw: Draw) -> Steps:
 
 
 def drop_sent(arena: Arena, draw: Draw) -> Steps:
-    """Packets that a broker sends are dropped; those of the others reach it."""
+    """Packets that a broker sends are dropped; it still receives packets."""
     address = _address(arena, draw.broker())
     return (yield from _dropped(arena, f"sent by {address}", [Flow(source=address)]))
 
@@ -45,7 +45,7 @@ def unplug(arena: Arena, draw: Draw) -> Steps:
     """The network cable of a broker is unplugged, and plugged in again at the end."""
     assert arena.network is not None
     broker = draw.broker()
-    with arena.hold(broker):  # which is not reached by the harness either
+    with arena.hold(broker):  # the harness does not reach the broker either
         arena.network.unplug(broker)
         try:
             yield f"broker {broker}"
@@ -60,7 +60,7 @@ def _address(arena: Arena, broker: int) -> str:
 
 
 def _dropped(arena: Arena, target: str, flows: Sequence[Flow], percent: int = 100) -> Steps:
-    """Returns the number of dropped packets."""
+    """Drop packets; returns the number of dropped packets."""
     assert arena.network is not None
     packets = 0
     with ExitStack() as stack:

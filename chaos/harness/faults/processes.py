@@ -1,4 +1,4 @@
-"""Brokers that are killed, paused and restarted."""
+"""Faults that kill, pause and restart brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers whose machine gives them too little: descriptors, CPU."""
+"""Faults that give a broker too few descriptors or too little CPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chaos.harness.faults.steps import Steps, until_effective
 
 
 def no_descriptors(arena: Arena, draw: Draw) -> Steps:
-    """A broker may open neither a file nor a connection more than it has open (EMFILE)."""
+    """A broker may open no more files and connections than it has open (EMFILE)."""
     broker = draw.broker()
     shim = arena.shims[broker]
     with arena.hold(broker):
@@ -39,7 +39,7 @@ def no_descriptors(arena: Arena, draw: Draw) -> Steps:
 
 
 def _connect(url: str) -> None:
-    """One connection, so that the fault has an effect: the kernel makes it, the broker cannot accept it."""
+    """Open one connection, so that the fault has an effect: the kernel accepts it, the broker cannot."""
     address = urlsplit(url)
     with contextlib.suppress(OSError):
         socket.create_connection((str(address.hostname), address.port or 0), timeout=1).close()

@@ -1,8 +1,8 @@
-"""How a fault is written: a generator that begins it, yields its target, and ends it when resumed.
+"""Defines the form of a fault: a generator that begins it, yields its target, and ends it when resumed.
 
-It returns how often the fault had an effect; what is counted is in the table of faults. A fault that has had
-none when its time is over lasts longer (``until_effective``). ``NoTarget`` may be raised before the ``yield``
-only.
+The generator returns how often the fault had an effect; the table of faults says which effects are counted. A
+fault that has had no effect when its time has passed lasts longer (``until_effective``). ``NoTarget`` may be
+raised before the ``yield`` only.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ Inject = Callable[[Arena, Draw], Steps]
 class Fault:
     """One kind of fault. ``needs`` are names of abilities; ``is_damage``: data of one broker is lost.
 
-    Two damages never overlap: the cluster is healthy before each of them. No other fault begins while a fault
-    that ``is_alone`` lasts. A fault with ``weight`` 2 is drawn twice as often as one with 1.
+    Two damages never overlap: the cluster is healthy before each of them. While a fault that ``is_alone``
+    lasts, no other fault begins. A fault with ``weight`` 2 is drawn twice as often as one with 1.
     """
 
     name: str
     inject: Inject
-    effect: str  # what is counted
+    effect: str  # the effect that is counted
     needs: tuple[str, ...] = ()
     is_damage: bool = False
     is_alone: bool = False
     brokers_min: int = 1
-    seconds: tuple[float, float] = (1.0, 8.0)  # between which its duration is drawn
+    seconds: tuple[float, float] = (1.0, 8.0)  # range of its random duration
     weight: float = 1.0
 
     @property
     def summary(self) -> str:
-        """The first line of its documentation."""
+        """The first line of the fault's documentation."""
         return (self.inject.__doc__ or "").splitlines()[0]
 
 
 def until_effective(count: Callable[[], int]) -> int:
-    """The effects of a fault, once there is one; 0 if there is none within the limit of waits."""
+    """Return the effects of a fault, once there is one; 0 if there is none within the limit."""
     deadline = time.monotonic() + LIMIT_S
     while not (effects := count()) and time.monotonic() < deadline:
         time.sleep(LOOK_S)

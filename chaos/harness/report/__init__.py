@@ -1,12 +1,11 @@
-"""The report of a run: three files for afterwards, and a summary on the terminal meanwhile.
+"""Reports a run: three files after its end, and a summary on the terminal while it runs.
 
 ``report.json`` is the record, ``history.jsonl`` what clients saw, and ``report.html`` shows both to people:
 one file without scripts or requests, whose size does not depend on the load.
 
-Decides: what is shown. Leaves to others: the verdict and all counts (``chaos.harness.run``).
+Decides: the contents of the report. Leaves to others: the verdict and all counts (``chaos.harness.run``).
 
-Read ``page`` first; ``timeline`` says which panels there are, ``series`` computes them, and ``api.svg`` draws
-them.
+Read ``page`` first; ``timeline`` lists the panels, ``series`` computes them, ``api.svg`` draws them.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ PAGE: Final = "report.html"
 
 
 class InvalidRecord(Exception):
-    """A file is no record of a run; the message names the field."""
+    """A file is not the record of a run; the message names the field."""
 
 
 def write_report(directory: Path, record: RunRecord, history: History) -> Path:
-    """Write all files of a run, or replace them; returns the path of the page."""
+    """Write all files of a run, or replace them; return the path of the page."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record)))
     write_history(directory / HISTORY, history)
@@ -45,8 +44,8 @@ def write_report(directory: Path, record: RunRecord, history: History) -> Path:
 
 
 def read_record(path: Path) -> RunRecord:
-    """The record of a run. Raises ``InvalidRecord``."""
+    """Read the record of a run. Raises ``InvalidRecord``."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=RunRecord)
     except (OSError, msgspec.MsgspecError) as error:
-        raise InvalidRecord(f"{path}: {error}; name the report.json of a run") from error
+        raise InvalidRecord(f"{path}: {error}; give the report.json of a run") from error

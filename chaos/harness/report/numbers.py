@@ -1,4 +1,4 @@
-"""Numbers and times as a report shows them, with their units."""
+"""Formats numbers and times of a report, with their units."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from api.svg import moment
 
 
 def count(number: int) -> str:
-    """12,345."""
+    """Format a count: 12,345."""
     return f"{number:,}"
 
 
 def several(number: int, noun: str) -> str:
-    """1 fault, 2 faults, 1 anomaly, 2 anomalies."""
+    """Format a count with its noun: 1 fault, 2 faults, 1 anomaly, 2 anomalies."""
     plural = f"{noun[:-1]}ies" if noun.endswith("ly") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
 
 
 def percent(share: float) -> str:
-    """Rounded down: 100 % has no exception."""
+    """Format a percentage, rounded down: 100 % has no exception."""
     return f"{math.floor(share * 10_000 + 1e-6) / 100:.2f} %" if share < 1 else "100 %"
 
 
 def duration(seconds: float) -> str:
-    """850 ms, 2.35 s, 12.3 s, 2 min 5 s, 1 h 2 min; of a send without a response: no end."""
+    """Format a duration: 850 ms, 2.35 s, 12.3 s, 2 min 5 s, 1 h 2 min; no end without a response."""
     if seconds < 0.9995:
         return f"{seconds * 1000:.3g} ms" if seconds else "0 s"
     if seconds < 9.995:
@@ -41,13 +41,13 @@ def duration(seconds: float) -> str:
 
 
 def exact_moment(seconds: float) -> str:
-    """A time of the run for tables: 12:05.3."""
+    """Format a time of the run for tables: 12:05.3."""
     tenths = round(seconds * 10)
     return f"{moment(tenths // 10)}.{tenths % 10}"
 
 
 def axis(number: float) -> str:
-    """A number at an axis: 0, 50, 2,500, 12 k, 2.5 M."""
+    """Format a number at an axis: 0, 50, 2,500, 12 k, 2.5 M."""
     for limit, unit in ((1e6, " M"), (1e4, " k")):
         if number >= limit:
             return f"{number / {' M': 1e6, ' k': 1e3}[unit]:g}{unit}"

@@ -1,4 +1,4 @@
-"""``report.html``: one file without scripts, that requests nothing from anywhere."""
+"""Builds ``report.html``: one file without scripts, which loads no other files."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from chaos.history import History
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _SIGNS: Final = {"valid": "✓", "invalid": "✗", "unknown": "?"}
-_SHOWN_OF_A_KIND: Final = 10  # anomalies; all of them are in report.json
+_SHOWN_OF_A_KIND: Final = 10  # anomalies of each kind; all of them are in report.json
 _PROBLEMS_MAX: Final = 100
 _CHARACTERS_MAX: Final = 2000  # of a problem, such as a traceback
 _FAULTS_MAX: Final = 5000
 
 
 def page(record: RunRecord, history: History) -> str:
-    """The whole document."""
+    """Build the whole document."""
     style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     head = tag(
         "head",
@@ -61,7 +61,7 @@ def _content(record: RunRecord, history: History) -> Html:
 
 
 def why(record: RunRecord) -> str:
-    """The reason for the verdict, in a sentence."""
+    """Return the reason for the verdict, in a sentence."""
     values = several(record.counts.acknowledged, "value")
     if record.verdict == "invalid":
         kinds = Counter(anomaly.kind for anomaly in record.anomalies)
@@ -149,7 +149,7 @@ def _longest(record: RunRecord, outages: Mapping[int, Sequence[Span]]) -> Html:
         )
         for partition, span, faults in found
     ]
-    caption = "The longest spans without an acknowledgement, and the faults in effect meanwhile"
+    caption = "The longest spans without an acknowledgement, and the faults in effect during them"
     return table_of(caption, ["partition", "from#", "length#", "faults"], rows)
 
 
@@ -175,7 +175,7 @@ def _fault_kinds(record: RunRecord) -> Html:
         lengths = [fault.ended_s - fault.begun_s for fault in found]
         times, longest_ = count(len(found)), duration(max(lengths))
         rows.append([text(kind), text(times), mark, text(effect), *_texts(duration(sum(lengths)), longest_)])
-    headings = ["fault", "times#", "effects#", "what is counted", "in effect#", "longest#"]
+    headings = ["fault", "times#", "effects#", "counted effect", "in effect#", "longest#"]
     return table_of("Faults by kind, with their counted effects", headings, rows)
 
 
@@ -193,7 +193,7 @@ def _all_faults(record: RunRecord) -> Html:
         )
         for fault in record.injected[:_FAULTS_MAX]
     ]
-    headings = ["begin#", "fault", "target", "length#", "effects#", "what is counted"]
+    headings = ["start#", "fault", "target", "length#", "effects#", "counted effect"]
     table = table_of("Faults by time", headings, rows)
     return tag("details", tag("summary", text(f"All {several(len(record.injected), 'fault')}")), table)
 
@@ -245,19 +245,19 @@ def _abilities(record: RunRecord) -> Html:
 
 
 def _replay(record: RunRecord) -> Html:
-    words = "The same faults again, at the same times with the same seeds:"
+    words = "Repeat the faults, at the same times with the same seeds:"
     run = tag("pre", tag("code", text("raftlog chaos replay report.json")), tabindex=0)
     check = tag("pre", tag("code", text("raftlog chaos check history.jsonl")), tabindex=0)
     original = tag(
         "p", text("This run was started by "), tag("code", text(_command(record.command))), text(".")
     )
     return join(
-        [tag("p", text(words)), run, tag("p", text("The checks again, without a cluster:")), check, original]
+        [tag("p", text(words)), run, tag("p", text("Repeat the checks, without a cluster:")), check, original]
     )
 
 
 def _command(command: str) -> str:
-    """Without the path of the program."""
+    """Return a command without the path of the program."""
     try:
         program, *rest = shlex.split(command)
     except ValueError:

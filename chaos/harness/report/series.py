@@ -1,6 +1,6 @@
-"""The data of the timeline of a report, computed from a history and a record: pure functions of seconds.
+"""Computes the data of a report's timeline from a history and a record: pure functions of seconds.
 
-Everything here is aggregated by time, so that its size depends on the width of a drawing, not on the load.
+All data is aggregated by time, so that its size depends on the width of a drawing, not on the load.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from chaos.harness.record import Leadership, RunRecord
 from chaos.history import Outcome, Send
 
 UNAVAILABLE_MIN_S: Final = 0.5
-BUCKETS_MAX: Final = 800  # about one for each pixel
+BUCKETS_MAX: Final = 800  # about one bucket for each pixel
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A part of the run."""
+    """A part of the run, in seconds."""
 
     begun_s: float
     ended_s: float
@@ -44,7 +44,7 @@ class Led(Span):
 class Load:
     """Acknowledged sends by the time of their acknowledgement, in buckets of equal length.
 
-    A bucket without any has no latencies.
+    A bucket without sends has no latencies.
     """
 
     bucket_s: int
@@ -54,13 +54,13 @@ class Load:
 
 
 def run_seconds(record: RunRecord) -> float:
-    """The length of the time axis: at least a second."""
+    """Return the length of the time axis in seconds: at least one."""
     ends = [phase.ended_s for phase in record.phases] + [fault.ended_s for fault in record.injected]
     return max(1.0, *ends) if ends else max(1.0, record.scenario.seconds)
 
 
 def load(sends: Iterable[Send], start_s: float, seconds: float) -> Load:
-    """Throughput and latencies of a run that began at ``start_s`` of the history's clock."""
+    """Compute throughput and latencies of a run that began at ``start_s`` of the history's clock."""
     bucket_s = next((step for step in STEPS_S if seconds / step <= BUCKETS_MAX), STEPS_S[-1])
     count = math.ceil(seconds / bucket_s)
     latencies: list[list[float]] = [[] for _ in range(count)]
@@ -81,14 +81,14 @@ def load(sends: Iterable[Send], start_s: float, seconds: float) -> Load:
 
 
 def _percentile(ordered: Sequence[float], share: float) -> float | None:
-    """The nearest rank."""
+    """Return the percentile by nearest rank."""
     return ordered[math.ceil(share * len(ordered)) - 1] if ordered else None
 
 
 def unavailability(
     sends: Iterable[Send], start_s: float, seconds: float, min_s: float = UNAVAILABLE_MIN_S
 ) -> dict[int, list[Span]]:
-    """Spans longer than ``min_s`` with sends under way and no acknowledgement, for each partition with sends.
+    """Return spans longer than ``min_s`` with sends under way but no acknowledgement, by partition.
 
     Clients that pause for up to ``min_s`` between two sends do not end a span.
     """
@@ -106,7 +106,7 @@ def unavailability(
 
 
 def _silences(sends: Sequence[Send], end_s: float, min_s: float) -> list[tuple[float, float]]:
-    """Times of one partition with sends under way and no acknowledgement in between, however short."""
+    """Return times of one partition with sends under way but no acknowledgement, however short."""
     acknowledged = {send.completed_s for send in sends if send.outcome is Outcome.ACKNOWLEDGED}
     found: list[tuple[float, float]] = []
     for begun_s, ended_s in _under_way(sends, acknowledged, end_s):
@@ -119,7 +119,7 @@ def _silences(sends: Sequence[Send], end_s: float, min_s: float) -> list[tuple[f
 
 
 def _under_way(sends: Sequence[Send], cuts: set[float], end_s: float) -> list[tuple[float, float]]:
-    """The union of the times of these sends up to ``end_s``, cut at these moments."""
+    """Return the union of the times of these sends up to ``end_s``, cut at ``cuts``."""
     changes: dict[float, int] = dict.fromkeys(cuts, 0)
     for send in sends:
         changes[send.invoked_s] = changes.get(send.invoked_s, 0) + 1
@@ -136,7 +136,7 @@ def _under_way(sends: Sequence[Send], cuts: set[float], end_s: float) -> list[tu
 
 
 def thinned(spans: Sequence[Span], gap_s: float, count_max: int = 400) -> list[Span]:
-    """The spans; if there are many, those that are closer than ``gap_s`` become one."""
+    """Return the spans; if there are many, spans that are closer than ``gap_s`` are joined."""
     if len(spans) <= count_max:
         return list(spans)
     found: list[Span] = []
@@ -149,7 +149,10 @@ def thinned(spans: Sequence[Span], gap_s: float, count_max: int = 400) -> list[S
 
 
 def leaders(leaderships: Sequence[Leadership], seconds: float) -> dict[tuple[str, int], list[Led]]:
-    """Who led each partition, without a new span for each term. The time before the first sample has none."""
+    """Return the leaders of each partition, without a new span for each term.
+
+    Times before the first are None.
+    """
     changes: dict[tuple[str, int], list[Leadership]] = defaultdict(list)
     for change in sorted(leaderships, key=lambda change: change.at_s):
         key = change.topic, change.partition
@@ -163,7 +166,7 @@ def leaders(leaderships: Sequence[Leadership], seconds: float) -> dict[tuple[str
 
 
 def coarsened(spans: Sequence[Led], seconds: float, slots: int = 600) -> list[Led]:
-    """The spans; if there are more than ``slots``: who led longest in each of so many parts of the run."""
+    """Return the spans; if there are more than ``slots``, the longest leader in each part of the run."""
     if len(spans) <= slots:
         return list(spans)
     slot_s = seconds / slots
@@ -185,7 +188,7 @@ def coarsened(spans: Sequence[Led], seconds: float, slots: int = 600) -> list[Le
 
 
 def rows(spans: Sequence[tuple[float, float]]) -> list[int]:
-    """For each span, in the order of their begin, the first row in which it overlaps no earlier one."""
+    """Return for each span, ordered by start, the first row in which it overlaps no earlier span."""
     ends: list[float] = []
     found = []
     for begun_s, ended_s in spans:
@@ -196,7 +199,7 @@ def rows(spans: Sequence[tuple[float, float]]) -> list[int]:
 
 
 def round_up(number: float) -> float:
-    """The next of some round numbers: the end of an axis."""
+    """Return the next round number, for the end of an axis."""
     if number <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(number))

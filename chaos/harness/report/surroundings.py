@@ -1,4 +1,4 @@
-"""The operations around an anomaly: those of its partition with a value or an offset of its detail."""
+"""Finds the operations around an anomaly: in its partition, with a value or offset of its detail."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from chaos.history import Commit, Committed, End, History, Look, Outcome, Poll, 
 OPERATIONS_MAX: Final = 12
 _SENDS_MAX: Final = 6
 _SHOWN_OF_A_KIND: Final = 10
-_RECORDS_MAX: Final = 4  # of a poll
+_RECORDS_MAX: Final = 4  # records of a poll
 _VALUE_CHARACTERS: Final = 80
 _QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 _OFFSET: Final = re.compile(r"\b(?:offset|ends? at|at|and|after|was) (\d+)\b")
 
-Key = tuple[int, str | int]  # a value or an offset of a partition
+Key = tuple[int, str | int]  # value or offset of a partition
 Operation = Send | Poll | Look | Commit | Committed | End
 
 
 def shown(history: History, anomalies: Sequence[Anomaly], start_s: float = 0.0) -> tuple[ShownAnomaly, ...]:
-    """The anomalies for a record; the first of each kind with the operations around them.
+    """Return the anomalies for a record; the first of each kind with the operations around them.
 
     Reads the history once. ``start_s`` is the time of the history at which the run began.
     """
@@ -50,13 +50,13 @@ def shown(history: History, anomalies: Sequence[Anomaly], start_s: float = 0.0) 
 
 
 def surroundings(history: History, partition: int, detail: str, start_s: float = 0.0) -> tuple[str, ...]:
-    """The operations around one anomaly: at most ``OPERATIONS_MAX`` lines, ordered by time."""
+    """Return the operations around one anomaly: at most ``OPERATIONS_MAX`` lines, ordered by time."""
     keys = mentioned(partition, detail)
     return _lines(_find(history, keys), keys, start_s)
 
 
 def mentioned(partition: int, detail: str) -> set[Key]:
-    """The values that are quoted in a detail; without any, the offsets that it names."""
+    """Return the values that are quoted in a detail; without quotes, the offsets that it names."""
     values = {_unquoted(quoted) for quoted in _QUOTED.findall(detail)}
     if values:
         return {(partition, value) for value in values}
@@ -66,7 +66,7 @@ def mentioned(partition: int, detail: str) -> set[Key]:
 def _unquoted(quoted: str) -> str:
     try:
         return str(ast.literal_eval(quoted))
-    except (SyntaxError, ValueError):  # not written by ``repr``
+    except (SyntaxError, ValueError):  # the text was not written by ``repr``
         return quoted[1:-1]
 
 
@@ -82,7 +82,7 @@ def _find(history: History, keys: set[Key]) -> dict[Key, list[Operation]]:
 
 
 def _named(history: History, partitions: set[int]) -> Iterator[tuple[Operation, Iterable[str | int]]]:
-    """Operations of these partitions, with the values and offsets that they are about."""
+    """Yield operations of these partitions, with their values and offsets."""
     for send in history.sends:
         if send.partition in partitions:
             yield send, (send.value,) if send.offset is None else (send.value, send.offset)
@@ -102,7 +102,7 @@ def _named(history: History, partitions: set[int]) -> Iterator[tuple[Operation, 
 
 
 def _lines(found: dict[Key, list[Operation]], keys: set[Key], start_s: float) -> tuple[str, ...]:
-    """Sends first, as they are few; of the rest, the earliest and the latest."""
+    """Return lines: all sends, which are few; of the other operations, the earliest and the latest."""
     unique = {id(operation): operation for key in keys for operation in found.get(key, ())}
     ordered = sorted(unique.values(), key=_by_time)
     sends = [operation for operation in ordered if isinstance(operation, Send)][:_SENDS_MAX]
@@ -138,8 +138,8 @@ def _line(operation: Operation, names: set[str | int], start_s: float) -> str:
             stable = "" if operation.last_stable is None else f", last stable {operation.last_stable}"
             return f"{begun}  look  end {operation.high_watermark}{stable} after {took}"
         case End():
-            decided = "no answer" if operation.decided is None else operation.decided.value
-            what = f"{operation.asked.value} asked, {decided} after {took}"
+            decided = "no response" if operation.decided is None else operation.decided.value
+            what = f"{operation.asked.value} requested, {decided} after {took}"
             return f"{begun}  process {operation.process}  end  transaction {operation.txn}: {what}"
 
 

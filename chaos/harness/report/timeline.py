@@ -1,4 +1,4 @@
-"""The timeline of a report: faults, throughput, latency, unavailability and leaders over one axis."""
+"""Draws the timeline of a report: faults, throughput, latency, unavailability and leaders over one axis."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from chaos.harness.report import series
 from chaos.harness.report.numbers import axis, duration, exact_moment, several
 from chaos.harness.report.series import Load, Span
 
-_COLOURS: Final = 7  # of brokers, in page.css
+_COLOURS: Final = 7  # number of colours of brokers in page.css
 _DECADES: Final = {0.001: "1 ms", 0.01: "10 ms", 0.1: "100 ms", 1.0: "1 s", 10.0: "10 s", 100.0: "100 s"}
 _LATENCY_MIN_S: Final = 0.001
 
 
 def timeline(record: RunRecord, load: Load, outages: Mapping[int, Sequence[Span]]) -> Html:
-    """All panels, one below the other."""
+    """Draw all panels, one below the other."""
     seconds = series.run_seconds(record)
     return join(
         [
@@ -53,7 +53,7 @@ def _faults(record: RunRecord, seconds: float) -> Html:
         for kind, found in sorted(kinds.items(), key=lambda item: item[1][0].begun_s)
     ]
     title = f"Faults: {len(record.injected):,} of {several(len(kinds), 'kind')}"
-    words = "Each bar is a fault, from its begin to its end. A dashed bar had no effect."
+    words = "Each bar is a fault, from its start to its end. A dashed bar had no effect."
     return Panel("faults-over-time", title, words, seconds).lanes(lanes)
 
 
@@ -159,7 +159,7 @@ def _leader_label(leader: int | None) -> str:
 
 
 def _patterns() -> Html:
-    """The fill of each broker's bars: a tint, and a stripe at a height of its own."""
+    """Define the fill of each broker's bars: a tint, and a stripe at its own height."""
     found = []
     for number in range(_COLOURS):
         colour = f"fill:var(--leader-{number})"
@@ -196,7 +196,7 @@ def _legend(keys: Sequence[tuple[str, str]]) -> Html:
 def longest(
     record: RunRecord, outages: Mapping[int, Sequence[Span]], count: int = 10
 ) -> list[tuple[int, Span, list[str]]]:
-    """The longest spans of unavailability: partition, span, and the faults in effect meanwhile."""
+    """Return the longest spans of unavailability: partition, span, and the faults in effect."""
     found = [(partition, span) for partition, spans in outages.items() for span in spans]
     found.sort(key=lambda item: (-item[1].seconds, item[1].begun_s, item[0]))
     return [(partition, span, _meanwhile(record.injected, span)) for partition, span in found[:count]]

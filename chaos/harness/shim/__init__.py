@@ -1,4 +1,4 @@
-"""Faults of a broker's disk and clock, in its own process: a preloaded C library changes system calls.
+"""Injects faults into a broker's disk and clock, inside its process: a preloaded C library changes calls.
 
-``shim.c`` says which calls; ``shim.py`` builds it and changes the faults while the broker runs.
+``shim.c`` defines the changed calls; ``shim.py`` builds it and changes the faults while the broker runs.
 """

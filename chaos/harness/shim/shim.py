@@ -7,8 +7,8 @@
     cluster.start()
     shim.full(True)
 
-Faults go through a small file that the broker's process has mapped, too: no signal and no lock. The layout is
-that of ``struct control`` in ``shim.c``.
+Faults are passed through a small file that both processes map: without signals and locks. Its layout is that
+of ``struct control`` in ``shim.c``.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ _SIZE: Final = _PATTERN_AT + _PATTERN_BYTES
 
 
 class ShimFailed(Exception):
-    """The library cannot be built here; the message has the reason."""
+    """The library cannot be built on this machine; the message has the reason."""
 
 
 def missing() -> str | None:
-    """The reason why there is no shim here, and the remedy; None if there is one."""
+    """Return why there is no shim on this machine, and the remedy; None if there is one."""
     if sys.platform != "linux" or sys.maxsize < 2**63 - 1 or platform.libc_ver()[0] != "glibc":
         return "changed system calls need 64-bit Linux with glibc: run chaos in Docker"
     if _compiler() is None:
@@ -73,10 +73,10 @@ def missing() -> str | None:
 
 @functools.cache
 def library() -> Path:
-    """The shared object to preload, built once for each version of its source. Raises ``ShimFailed``."""
+    """Build the shared object to preload, once for each version of its source. Raises ``ShimFailed``."""
     compiler = _compiler()
     if compiler is None:
-        raise ShimFailed("neither cc nor gcc is there")
+        raise ShimFailed("neither cc nor gcc is installed")
     version = hashlib.sha256(SOURCE.read_bytes() + " ".join(FLAGS).encode()).hexdigest()[:16]
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raftlog"
     target = home / f"shim-{version}.so"
@@ -104,7 +104,7 @@ class Shim:
     """Faults of the process that runs with ``environment``, and of its child processes.
 
     Only files below ``directory``, the data directory, are affected; the clock is that of the whole process.
-    The control file is beside that directory. Raises ``ShimFailed``.
+    The control file is beside the data directory. Raises ``ShimFailed``.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -121,40 +121,46 @@ class Shim:
         }
 
     def slow(self, delay_ms: int) -> None:
-        """Each write and each sync takes this much longer."""
+        """Delay each write and each sync by ``delay_ms``."""
         self._set("slow_ms", delay_ms)
 
     def full(self, is_full: bool) -> None:
-        """Writes beyond the end of a file fail with ENOSPC, and no free bytes are reported."""
+        """Make writes beyond the end of a file fail with ENOSPC, and report no free bytes."""
         self._set("full", is_full)
 
     def failing_sync(self, pattern: str) -> None:
-        """Syncs of files whose path contains this pattern fail with EIO; an empty pattern ends it."""
+        """Make syncs of files whose path contains this pattern fail with EIO; an empty pattern ends the
+        fault.
+        """
         self._failing("failing_sync", pattern)
 
     def failing_read(self, pattern: str) -> None:
-        """Reads of files whose path contains this pattern fail with EIO; not together with failing syncs."""
+        """Make reads of files whose path contains this pattern fail with EIO; not together with failing
+        syncs.
+        """
         self._failing("failing_read", pattern)
 
     def lying_sync(self, lies: bool) -> None:
-        """Syncs succeed without effect: a power loss takes what they should have kept."""
+        """Make syncs succeed without effect: a power loss then loses synced data."""
         self._set("lying_sync", lies)
 
     def read_only(self, is_read_only: bool) -> None:
-        """Writes, syncs and changes of names fail with EROFS, as after an error that the kernel has seen."""
+        """Make writes, syncs and changes of names fail with EROFS, as after an error that the kernel has
+        seen.
+        """
         self._set("read_only", is_read_only)
 
     def clock_offset(self, offset_ms: int) -> None:
-        """The wall clock is moved by so much; the monotonic clock and times of files are not."""
+        """Move the wall clock by ``offset_ms``; the monotonic clock and times of files are unchanged."""
         self._set("clock_offset_ms", offset_ms)
 
     def heal(self) -> None:
-        """End all faults; the effects remain counted."""
+        """End all faults; the counts of effects are kept."""
         for field in FAULTS:
             self._set(field, 0)
 
     def effects(self) -> dict[str, int]:
-        """The number of calls that each kind of fault has changed since this object was made."""
+        """Return the number of calls that each kind of fault has changed since this object was created."""
         return {name: self._get(name) for name in EFFECTS}
 
     def _failing(self, field: str, pattern: str) -> None:

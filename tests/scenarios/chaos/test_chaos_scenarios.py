@@ -82,7 +82,7 @@ def test_without_the_proxy_server_faults_of_links_are_refused_with_the_remedy(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "/usr/bin:/usr/sbin:/bin:/sbin")
     monkeypatch.delenv("TOXIPROXY_SERVER", raising=False)
-    with pytest.raises(CannotInject, match=r"latency cannot be injected here: .*go install .*toxiproxy"):
+    with pytest.raises(CannotInject, match=r"latency cannot be injected: .*go install .*toxiproxy"):
         Stage().choose_faults(["latency"], 3)
     assert "latency" not in {fault.name for fault in Stage().choose_faults([], 3)}
 

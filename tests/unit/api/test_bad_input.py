@@ -391,7 +391,7 @@ async def test_a_lack_of_memory_is_no_fault_of_the_broker(monkeypatch: pytest.Mo
         assert (read.status, read.code) == (503, "overloaded")
         written = await server.post(TOPIC, {"records": [{"value": 1}]})
         assert (written.status, written.code) == (504, "commit_unknown")
-        assert "not known" in str(written.json["detail"])
+        assert "does not know" in str(written.json["detail"])
         server.cluster.gateway.faults.clear()
         for place, size in (
             ("api.http.json_bodies._check_text", 10),  # on the event loop

@@ -104,4 +104,4 @@ async def test_many_refusals_are_counted_and_cost_the_log_one_line(caplog: pytes
         assert registry.get_sample_value("raftlog_http_requests_total", labels) == 3
     told = [record.getMessage() for record in caplog.records if "not HTTP" in record.getMessage()]
     assert len(told) == 1
-    assert told[0].endswith("; 0 more since")
+    assert told[0].endswith("; 0 more since the last line")

@@ -74,7 +74,7 @@ def test_a_pipe_that_nobody_reads_costs_lines_and_no_time() -> None:
         logger.info("after")
         lines += read_until(read_end, lambda data: data.endswith(b"after\n"))
         assert lines[-1] == "after"
-        told = [int(each.split()[0]) for each in lines if each.endswith("standard error took no more")]
+        told = [int(each.split()[0]) for each in lines if each.endswith("standard error was blocked")]
         assert sum(told) == handler.dropped > 0
         assert lines.count(line) == count - handler.dropped
 

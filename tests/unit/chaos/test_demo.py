@@ -145,4 +145,4 @@ def test_without_java_the_act_is_left_out_and_says_so(
 ) -> None:
     monkeypatch.setenv("PATH", "")
     assert spark.run("localhost:1", "flights", DELAYED, NOWHERE)
-    assert "Spark is left out: there is no Java; install a JRE of version 17" in capsys.readouterr().out
+    assert "skipping Spark: there is no Java; install a JRE of version 17" in capsys.readouterr().out

@@ -128,7 +128,7 @@ def test_a_transaction_that_was_decided_twice_is_shown_with_its_ends() -> None:
     (found,) = shown(history, check(history))
     assert (found.kind, found.detail) == ("decided-twice", "'transaction 7' was committed and aborted")
     assert [line.split(maxsplit=1)[1] for line in found.operations] == [
-        "process 3  end  transaction 7: committed asked, committed after 500 ms",
-        "process 3  end  transaction 7: aborted asked, no answer after 500 ms",
-        "process 3  end  transaction 7: aborted asked, aborted after 500 ms",
+        "process 3  end  transaction 7: committed requested, committed after 500 ms",
+        "process 3  end  transaction 7: aborted requested, no response after 500 ms",
+        "process 3  end  transaction 7: aborted requested, aborted after 500 ms",
     ]

@@ -158,7 +158,7 @@ def test_a_cluster_that_is_there_is_not_touched(tmp_path: Path) -> None:
     init(tmp_path, "log1.example")
     before = (tmp_path / "broker-1" / "raftlog.toml").read_text()
     refused = init(tmp_path, "log2.example")
-    assert (refused.exit_code, "holds a cluster already" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "already contains a cluster" in refused.stderr) == (1, True)
     assert (tmp_path / "broker-1" / "raftlog.toml").read_text() == before
 
 
@@ -241,7 +241,7 @@ def test_a_folder_that_exists_is_never_written_into(tmp_path: Path) -> None:
 def test_a_secret_of_another_cluster_is_noticed_before_anybody_is_asked(tmp_path: Path) -> None:
     result = join("--secret-file", secret_in(tmp_path, b"x" * 32), "--data", str(tmp_path / "new"))
     assert result.exit_code == 1
-    assert "is not the secret of the cluster of this token" in result.stderr
+    assert "is not the secret of the cluster that issued the token" in result.stderr
     assert not (tmp_path / "new").exists()
 
 

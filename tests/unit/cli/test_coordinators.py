@@ -71,7 +71,7 @@ def test_a_queue_is_worked_off(raftlog: Commands) -> None:
     assert "done: 1 job" in raftlog(f"queue ack orders {receipt}").stderr
     assert "letter 1" in raftlog("queue receive orders --limit 1 --ack -o json").stdout
     receipt = raftlog("queue receive orders").stdout.splitlines()[1].split()[0]
-    assert "given back" in raftlog(f"queue nack orders {receipt} --delay 1h").stderr
+    assert "returned" in raftlog(f"queue nack orders {receipt} --delay 1h").stderr
     shown = raftlog("queue describe orders")
     assert "not ordered" in shown.stderr
     assert shown.stdout.split("\n")[1].split() == ["0", "2", "3", "0", "1", "0"]
@@ -106,7 +106,7 @@ def test_open_transactions_are_listed_described_and_aborted(raftlog: Commands) -
     for name in (one, "sink~1"):
         assert json.loads(raftlog(f"transaction describe {name} -o json").stdout) == shown
     aborted = raftlog("transaction abort sink~1")
-    assert "nothing is open in sink~1" in aborted.stderr
+    assert "sink~1 has no open transaction" in aborted.stderr
     assert json.loads(raftlog(f"transaction describe {one} -o json").stdout)["state"] == "aborted"
     assert raftlog("transaction list -o json").stdout == "[]\n"
     assert "sink~1" in raftlog("transaction list --all").stdout
@@ -114,7 +114,7 @@ def test_open_transactions_are_listed_described_and_aborted(raftlog: Commands) -
 
 def test_an_abort_names_a_transactional_id(raftlog: Commands) -> None:
     one = prepared(raftlog, "sink~1")
-    assert "name the transactional id alone: sink~1" in raftlog(f"transaction abort {one}", code=2).stderr
+    assert "give only the transactional id: sink~1" in raftlog(f"transaction abort {one}", code=2).stderr
     assert "transaction_not_found" in raftlog("transaction abort nobody", code=1).stderr
 
 
@@ -213,7 +213,7 @@ def test_dead_letters_are_listed_and_shown(dlq: DeadLetters) -> None:
 
 def test_dead_letters_are_redriven_and_discarded(dlq: DeadLetters) -> None:
     # requirement: A7
-    assert "3 would be redriven; nothing" in dlq.run("redrive", "--all", "--dry-run").stderr
+    assert "3 dead letters would be redriven; nothing" in dlq.run("redrive", "--all", "--dry-run").stderr
     assert len(dlq.open()) == 3
     assert dlq.run("redrive", "--id", "orders/0/1").stderr == "1 redriven\n"
     again = dlq.run("redrive", "--id", "orders/0/1", "--id", "orders/0/2", code=1)
@@ -263,7 +263,7 @@ def test_a_selection_is_needed(dlq: DeadLetters, arguments: tuple[str, ...]) -> 
 
 def test_an_error_names_the_option(dlq: DeadLetters) -> None:
     for name in ("list", "redrive"):
-        assert "--id: 'orders' is no id" in dlq.run(name, "--id", "orders", code=1).stderr
+        assert "--id: 'orders' is not an id" in dlq.run(name, "--id", "orders", code=1).stderr
 
 
 def test_a_missing_topic_is_explained_with_commands(commands: DeadLetters) -> None:

@@ -122,8 +122,8 @@ def test_names_brokers_that_do_not_open_new_replicas_once() -> None:
     )
     assert found.refused == ["orders/0 on broker 4", "orders/1 on broker 4", "orders/2 on broker 5"]
     assert found.problems == [
-        "broker 4 does not open new replicas and gets none for now: orders/0: no room",
-        "broker 5 does not open new replicas and gets none for now: orders/2: no room",
+        "broker 4 cannot open new replicas and gets no others at the moment: orders/0: no room",
+        "broker 5 cannot open new replicas and gets no others at the moment: orders/2: no room",
     ]
 
 
@@ -141,7 +141,7 @@ def test_names_what_users_cannot_do_at_a_broker() -> None:
     assert found.problems == [
         "broker 3 has no room and takes no records: 500000000 bytes of its disk are free, 1000000000 are "
         "reserved; add space, delete topics or records, or lower a retention",
-        "broker 4 is alive and does not answer at http://four",
+        "broker 4 is alive but does not answer at http://four",
         "broker 5 is not ready: controller",
         "broker 5 has 1 closed replica; its log says why",
     ]

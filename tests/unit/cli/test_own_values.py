@@ -90,9 +90,9 @@ def row(identity: str, text: str) -> tuple[bytes, dict[str, str]]:
         (b"id,text\n1,a\n2,", [row("1", "a"), row("2", "")], {}),
         (b"\xef\xbb\xbfid,text\r\n\r\n1,a\r\n", [row("1", "a")], {}),
         (b'id,text\n1,"a ""b"", c"\n2,5" pipe\n', [row("1", 'a "b", c'), row("2", '5" pipe')], {}),
-        (b'id,text\n1,"a\n\nb"\nx\n2,c\n', [row("1", "a\n\nb"), row("2", "c")], {5: "1 column, "}),
+        (b'id,text\n1,"a\n\nb"\nx\n2,c\n', [row("1", "a\n\nb"), row("2", "c")], {5: "1 cell, "}),
         (b'id,text\n1,"a\r\nb"\r\n', [row("1", "a\r\nb")], {}),
-        (b"id,text\n1,a,b\n2\n,a\n3,c", [row("3", "c")], {2: "3 columns", 3: "1 column", 4: "no value"}),
+        (b"id,text\n1,a,b\n2\n,a\n3,c", [row("3", "c")], {2: "3 cells", 3: "1 cell", 4: "no value"}),
         (b'id,text\n1,"a\n2,b\n3,c\n', [row("2", "b"), row("3", "c")], {2: "a quote is not closed"}),
         (b'id,text\n1,"a"b\n2,"a\n"b\n3,c\n', [row("3", "c")], {2: "not CSV", 3: "quote", 4: "not CSV"}),
         (b"id,text\n1,a\rb\n2,b\n", [row("2", "b")], {2: "carriage return"}),
@@ -126,7 +126,7 @@ def test_a_quote_that_is_never_closed_takes_bounded_memory_and_one_row() -> None
     lines = [b"%07d,%s" % (number, b"x" * 1_000) for number in range(20_000)]
     lines[0] = b'0,"x'
     found, rejected = read(Lines.CSV, b"\n".join(lines), InputOptions(columns="id,text"))
-    assert (len(found), rejected) == (19_999, {1: "it is not CSV: a quote is not closed"})
+    assert (len(found), rejected) == (19_999, {1: "the row is not CSV: a quote is not closed"})
 
 
 def test_cells_are_numbers_and_truth_values_on_request() -> None:
@@ -142,7 +142,7 @@ def test_cells_are_numbers_and_truth_values_on_request() -> None:
 @pytest.mark.parametrize(
     ("names", "wrong"),
     [
-        (b"id,id", "column 'id' is there twice"),
+        (b"id,id", "column 'id' appears twice"),
         (b"a,b", "there is no column 'id'; the columns are a, b"),
         (b"id,\xff", "not UTF-8"),
         (b'id,"a', "a quote is not closed"),

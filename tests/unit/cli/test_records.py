@@ -131,7 +131,7 @@ def test_too_large_a_record_names_the_setting_and_small_ones_fit(raftlog: Record
     told = raftlog.produce("narrow", b"x" * 5_000, code=1)
     assert "max.message.bytes of the topic is 2000; send a smaller record or raise the setting" in told
     told = raftlog.produce("narrow", b"a\n" + bytes(17 << 20), code=1)
-    assert "line 2: it has more than 16777216 bytes, which exceeds any max.message.bytes" in told
+    assert "line 2: the line has more than 16777216 bytes, which exceeds any max.message.bytes" in told
     raftlog.produce("narrow", lines(1_000))
     assert raftlog.consume("narrow") == b"a\n" + lines(1_000)
 
@@ -144,7 +144,7 @@ def test_a_file_is_one_record_if_it_is_said_so(raftlog: Records) -> None:
     assert raftlog.consume("images", "--format", "%v") == image
     assert raftlog.consume("images", "--format", "%k %s\n").startswith(b"a.png ")
     told = raftlog.produce("images", bytes((16 << 20) + 1), "--whole", code=1)
-    assert "it has more than 16777216 bytes" in told
+    assert "the line has more than 16777216 bytes" in told
     assert "--whole is for" in raftlog.produce("images", b"{}", "--whole", "--json", code=2)
 
 
@@ -180,7 +180,7 @@ def test_rejected_lines_are_in_a_file_and_all_others_are_stored(raftlog: Records
     )
     told = raftlog.produce("rows", b"id\n7\n8,\n9,\n10\n", *how[:4], "--max-rejects", "1", code=1)
     assert "1 record, " in told
-    assert "the first of them, line 4: it has 2 columns" in told
+    assert "the first of them, line 4: the row has 2 cells" in told
     told = raftlog.produce("rows", b"id\n7\n8,\n9\n", *how, "--delivery", "exactly_once", code=5)
     assert told.startswith("2 records, ")
     assert rejected.read_text().count("\n") == 1
@@ -199,7 +199,7 @@ def test_of_a_compacted_topic_only_lines_without_a_key_are_rejected(raftlog: Rec
     assert raftlog.consume(topic, "--format", r"%k %v\n") == b"a 1\nb 3\na 4\n"
     (entry,) = map(json.loads, rejected.read_text().splitlines())
     assert (entry["line"], entry["input"]) == (2, '{"value": 2}')
-    assert "no key, and the topic is compacted" in entry["reason"]
+    assert "the record has no key, but the topic is compacted" in entry["reason"]
 
 
 # requirement: D4
@@ -219,7 +219,7 @@ def test_a_line_without_the_key_of_a_compacted_topic_is_named_and_what_precedes_
     raftlog.produce("keyed", b"a:1\nb:2\n", "--key-separator", ":")
     told = raftlog.produce("keyed", b'{"key": "c", "value": 3}\n{"value": 4}\n', "--json", code=1)
     assert told.startswith("1 record, ")
-    assert "the first of them, line 2: no key, and the topic is compacted" in told
+    assert "the first of them, line 2: the record has no key, but the topic is compacted" in told
     assert raftlog.consume("keyed") == b"1\n2\n3\n"
 
 
@@ -458,7 +458,7 @@ def test_a_message_is_committed_before_it_is_printed_at_most_once(raftlog: Recor
     assert raftlog.consume("printed", *once, "--limit", "2") == b"a\nb\n"
     assert raftlog.consume("printed", *once) == b"c\n"
     exactly = raftlog.ended("printed", "--group", "g", "--delivery", "exactly_once", code=2).stderr
-    assert "standard output is in no transaction" in exactly
+    assert "standard output cannot be in a transaction" in exactly
 
 
 # requirement: D1 D4

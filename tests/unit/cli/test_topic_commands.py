@@ -106,7 +106,7 @@ def test_partitions_are_decommissioned_with_warnings_and_recommissioned(raftlog:
     raftlog("topic create shrinking --partitions 3 --config cleanup.policy=compact")
     result = raftlog("topic decommission-partitions shrinking --count 1")
     assert "warning: topic shrinking is compacted" in result.stderr
-    assert "keeps its records for ever (cleanup.policy is compact)" in result.stderr
+    assert "keeps its records forever (cleanup.policy is compact)" in result.stderr
     assert result.stdout.split()[-3:] == ["shrinking", "3", "2"]
     states = [row.split()[-1] for row in raftlog("partition list shrinking").stdout.splitlines()[1:]]
     assert states == ["settled", "settled", "decommissioned"]

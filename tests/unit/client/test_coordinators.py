@@ -131,7 +131,7 @@ async def test_wrong_calls_name_what_is_wrong(server: HttpServer) -> None:
         await make_topics(server)
         await add(server, letter(1))
         letters = client.dead_letters
-        with pytest.raises(InvalidRequest, match="all: send either"):
+        with pytest.raises(InvalidRequest, match="all: select dead letters"):
             await letters.discard("orders", "mail")
         with pytest.raises(InvalidRequest, match="ids"):
             await letters.discard("orders", "mail", ids=[])

@@ -332,7 +332,7 @@ async def test_a_queue_of_some_tags() -> None:
                 await asyncio.sleep(0.02)
         await queue.delete()
         await queue.receive(tags=["new"])  # another queue of this group, which skips 13
-        with pytest.raises(Conflict, match="other tags than the queue"):
+        with pytest.raises(Conflict, match="tags that the queue does not select"):
             await client._session.ask_any("POST", f"{letters}:redrive", body=SettleDeadLetters(all=True))
         await queue.delete()
         assert [job.message.offset for job in await queue.receive(limit=10, **paid)] == [23]

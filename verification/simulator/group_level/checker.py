@@ -42,7 +42,7 @@ class GroupChecker:
         return self.state.groups.get(self._group) or Group()
 
     def committed(self, key: Key, value: Value | None) -> None:
-        """One record, as every replica applies it."""
+        """Process one record, as every replica applies it."""
         before, is_own = self.group, key.group == self._group
         if is_own and isinstance(key, GroupKey) and isinstance(value, Group):
             self._check_group(before, value)
@@ -58,37 +58,37 @@ class GroupChecker:
             self._commits.seen((key, value.member_id, value.generation, value.offset))
 
     def sends(self, request: Request) -> None:
-        """A request is about to be sent, once."""
+        """Note a request that is about to be sent, once."""
         for position in _positions(request):
             self._commits.sends(position)
 
     def refused(self, request: Request, error: RaftlogError) -> None:
-        """A request was answered with an error."""
+        """Note a request that was answered with an error."""
         for position in _positions(request):
             self._commits.refused(position, error)
 
     def joined(self, member: str, reply: Joined) -> None:
-        """A member was told its generation."""
+        """Check the generation in the answer to a member."""
         if member not in self._members.get(reply.generation, ()):
-            raise Broken(TOLD, f"{member} is told generation {reply.generation}, which it is no member of")
+            raise Broken(TOLD, f"{member} gets generation {reply.generation}, but is not a member of it")
 
     def subscribed(self, member: str, generation: int, topics: tuple[str, ...]) -> None:
-        """A member was told that it has joined with these topics."""
+        """Check the topics with which a member has joined, by the answer."""
         written = self._topics.get((generation, member))
         if written != topics:
-            raise Broken(TOLD, f"{member} joins {generation} with {topics}; {written} are written")
+            raise Broken(TOLD, f"{member} joins {generation} with {topics}; the log has {written}")
 
     def synced(self, member: str, reply: Synced) -> None:
-        """A member was told its partitions."""
+        """Check the partitions in the answer to a member."""
         plan = self._plans.get((reply.generation, member))
         if plan is None or dict(reply.assignment) != plan:
             raise Broken(TOLD, f"{member} gets {reply}, its plan is {plan}")
 
     def acknowledged(self, member: str, generation: int, target: Target, offset: int) -> None:
-        """A commit was acknowledged."""
+        """Check an acknowledged commit."""
         found = self.state.offsets.get(self._group, {}).get(target)
         if found is None or (found.generation == generation and found.offset < offset):
-            raise Broken(KEPT, f"{member} committed {offset} in {generation}; there is {found}")
+            raise Broken(KEPT, f"{member} committed {offset} in {generation}; the log has {found}")
 
     def _check_group(self, before: Group, after: Group) -> None:
         if after.generation not in (before.generation, before.generation + 1):
@@ -121,7 +121,9 @@ class GroupChecker:
             self._check_same_owners(before, after)
 
     def _check_same_owners(self, before: Group, after: Group) -> None:
-        """A plan stays as it is, but for members that leave, and static ones that are replaced."""
+        """Check that a plan does not change, except for members that leave, and static members that are
+        replaced.
+        """
         plans = [sorted(member.assignment.items()) for member in before.members.values()]
         for member_id, member in after.members.items():
             if sorted(member.assignment.items()) not in plans:
@@ -140,7 +142,7 @@ class GroupChecker:
             raise Broken(NEVER_FALLS, f"{target}: {known.offset}, then {value.offset}")
 
     def settled(self, living: set[str], targets: set[Target]) -> None:
-        """At the end: all that live are members, and together own all partitions."""
+        """Check at the end that all running members belong to the group, and together own all partitions."""
         group = self.group
         owned = {
             (topic, number)

@@ -33,11 +33,11 @@ TICK_MS: Final = 50
 FAULTS: Final = {"fail over": 4, "pause": 3, "crash": 2, "leave": 1, "join": 2, "partitions": 1}
 """Kinds of faults, with their relative frequency."""
 ANSWER_LOST: Final = "answer lost"
-"""Beside them, at any time."""
+"""The kind of a fault beside them, at any time."""
 
 
 class _Coordinator:
-    """One coordinator in its epoch. What it appends commits in order, unless it is deposed before."""
+    """One coordinator in its epoch. Its appends commit in order, unless it is deposed before."""
 
     def __init__(self, life: GroupLife) -> None:
         self._life = life
@@ -57,7 +57,7 @@ class _Coordinator:
         self.carry_out()
 
     def receive(self, member: Member, request: Request) -> None:
-        """A request has arrived."""
+        """Handle a request that has arrived."""
         life = self._life
         request_id = next(life.ids)
         self._open[request_id] = member, request
@@ -65,7 +65,7 @@ class _Coordinator:
         self.carry_out()
 
     def tick(self) -> None:
-        """Time has passed."""
+        """Handle the passing of time."""
         life = self._life
         if self.coordination.next_deadline_ms() <= life.now_ms:
             self.coordination.tick(life.now_ms, WALL_MS + life.now_ms)
@@ -73,7 +73,9 @@ class _Coordinator:
             self.carry_out()
 
     def carry_out(self) -> None:
-        """Answers wait for the records before them; a deposed coordinator commits nothing any more."""
+        """Carry out outputs: answers wait for the records before them, and a deposed coordinator commits no
+        more records.
+        """
         self.pending += self.coordination.take()
         while self.pending and not isinstance(wanted := self.pending[0], Write):
             del self.pending[0]
@@ -112,7 +114,7 @@ class _Coordinator:
 
 
 class GroupLife:
-    """``run`` it once."""
+    """One run of a group; call ``run`` once."""
 
     def __init__(self, seed: int, odds: GroupOdds | None = None, *, keeps_lines: bool = False) -> None:
         self.odds = odds or GroupOdds.drawn(random.Random(f"{seed} odds"))
@@ -134,19 +136,19 @@ class GroupLife:
         self.members = [self._new_member() for _ in range(self.odds.members)]
 
     def drawn(self, mean_ms: int) -> int:
-        """A random time."""
+        """Draw a random time."""
         return 1 + int(self.rng.expovariate(1.0) * mean_ms)
 
     def planning_ms(self) -> int:
-        """The time that a plan takes: as a rule less than a message takes, and at times a second."""
+        """Draw the time of a plan: mostly less than the time of a message, and sometimes a second."""
         return self._plans.choice((0, 0, 0, 1_000))
 
     def after(self, milliseconds: int, event: Callable[[], None]) -> None:
-        """Do it then."""
+        """Schedule an event after a number of milliseconds."""
         heapq.heappush(self._events, (self.now_ms + milliseconds, next(self._order), event))
 
     def run(self) -> None:
-        """Raises ``Broken``."""
+        """Run the group to the end. Raises ``Broken``."""
         self.after(self.drawn(self.odds.fault_every_ms), self._fault)
         self.after(TICK_MS, self._tick)
         self.after(self.odds.faulty_ms, self._be_quiet)
@@ -163,13 +165,13 @@ class GroupLife:
                 raise Broken(SETTLES, f"{member.name} is in {member.generation}")
 
     def commit(self, rows: tuple[tuple[Key, Value | None], ...]) -> None:
-        """Records are committed."""
+        """Commit records."""
         for key, value in rows:
             self.trace.note(None, f"{key} {value}")
             self.checker.committed(key, value)
 
     def send(self, member: Member, request: Request) -> None:
-        """A request on its way: once, twice, or once more much later; to a deposed coordinator at times."""
+        """Send a request: once, twice, or once more much later; sometimes to a deposed coordinator."""
         copies = [self.drawn(self.odds.delay_ms)]
         if not self._is_quiet:
             if self.rng.random() < self.odds.doubled:
@@ -180,7 +182,7 @@ class GroupLife:
             self.after(delay_ms, lambda: self._arrive(member, request))
 
     def send_answer(self, member: Member, request: Request, reply: object) -> None:
-        """An answer on its way; it may be lost."""
+        """Send an answer; it may be lost."""
         if isinstance(reply, RaftlogError):
             self.checker.refused(request, reply)
         if not self._is_quiet and self.rng.random() < self.odds.lost:
@@ -227,7 +229,9 @@ class GroupLife:
         self.after(self.drawn(self.odds.fault_every_ms), self._fault)
 
     def _fail_over(self) -> None:
-        """Some of what is under way may be committed still; the next one begins from that."""
+        """Replace the coordinator: some of its pending writes may be committed, and the next one begins from
+        that state.
+        """
         old = self._coordinator
         old.is_deposed = True
         writes = [each for each in old.pending if isinstance(each, Write)]
@@ -238,13 +242,15 @@ class GroupLife:
         self._coordinator = _Coordinator(self)
 
     def _pause(self) -> None:
-        """A process is stopped, as by SIGSTOP: what it was sent meanwhile is lost."""
+        """Pause a process, as SIGSTOP does: answers that arrive during the pause are lost."""
         member = self._any()
         if member is not None:
             member.paused_until_ms = self.now_ms + self.drawn(self.odds.session_ms)
 
     def _crash(self) -> None:
-        """A static member comes back with another id, others with another one, with their own, or not."""
+        """Crash a member. A static member returns with another id, others with another one, with their own,
+        or not.
+        """
         member = self._any()
         if member is None:
             return
@@ -285,7 +291,7 @@ class GroupLife:
 
 
 def run_group(seed: int, odds: GroupOdds | None = None, *, keeps_lines: bool = False) -> Result:
-    """One seed, from the first join to the result."""
+    """Run one seed, from the first join to the result."""
     life = GroupLife(seed, odds, keeps_lines=keeps_lines)
     violations: tuple[Violation, ...] = ()
     with gc_off():

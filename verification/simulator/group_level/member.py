@@ -1,4 +1,6 @@
-"""A member of a group, as a client behaves: one request at a time, repeated until it is answered."""
+"""A member of a group, which behaves as a client: it sends one request at a time, and repeats the request
+until it is answered.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ Send = Callable[["Member", Request], None]
 def identity(
     last: Member | None, names: Iterator[int], odds: GroupOdds, rng: random.Random
 ) -> tuple[str, str]:
-    """The member id and the instance id of a new process, which may take the place of one that crashed."""
+    """Return the member id and the instance id of a new process, which may take the place of one that
+    crashed.
+    """
     name = f"m{next(names)}"
     if last is not None and last.instance:
         return name, last.instance
@@ -47,7 +51,9 @@ def identity(
 
 
 class Member:
-    """``send`` passes a request to the coordinator; ``answered`` comes back at most once for each."""
+    """One member. ``send`` passes a request to the coordinator; ``answered`` is called at most once
+    for each.
+    """
 
     def __init__(
         self, name: str, instance: str, odds: GroupOdds, rng: random.Random, send: Send, checker: GroupChecker
@@ -74,7 +80,7 @@ class Member:
 
     @property
     def next_ms(self) -> int:
-        """When ``act`` has something to do."""
+        """The time of the next call of ``act``."""
         due_ms = self._next_ms if self._waits_for is None else self._repeat_ms
         return max(due_ms, self.paused_until_ms)
 
@@ -92,7 +98,7 @@ class Member:
         self._next_ms = 0
 
     def answered(self, request: Request, reply: Reply | RaftlogError, now_ms: int) -> None:
-        """An answer has come; those to earlier requests count for nothing."""
+        """Handle an answer; answers to earlier requests are ignored."""
         self.check(request, reply)
         if request is not self._waits_for:
             return
@@ -135,7 +141,7 @@ class Member:
         self._repeat_ms = self._next_ms
 
     def _take(self, assignment: dict[str, tuple[int, ...]]) -> None:
-        """The partitions of this generation."""
+        """Use the partitions of this generation."""
         self.assignment = assignment
         known = self._checker.state.offsets.get(GROUP, {})
         for number in assignment.get(TOPIC, ()):
@@ -184,7 +190,7 @@ class Member:
 
 
 def _plan(joined: Joined) -> Plan:
-    """Round and round, by a leader that makes its own plan."""
+    """Make a plan in turn, as a leader does that makes its own plan."""
     plan: dict[str, dict[str, tuple[int, ...]]] = {info.member_id: {} for info in joined.members}
     for topic, count in joined.partition_counts.items():
         names = sorted(info.member_id for info in joined.members if topic in info.topics)

@@ -30,7 +30,7 @@ class GroupOdds:
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
-        """For one seed."""
+        """Draw the parameters for one seed."""
         return replace(cls._drawn(rng), changes=rng.choice((*[0.0] * 15, 0.05)))
 
     @classmethod
@@ -54,7 +54,9 @@ class GroupOdds:
 
     @classmethod
     def drawn_for_brokers(cls, rng: random.Random) -> Self:
-        """For a run of whole brokers: their own faults take coordinators away, and a run is short."""
+        """Draw the parameters for a run of whole brokers: their own faults stop coordinators, and a run is
+        short.
+        """
         return replace(
             cls._drawn(rng),
             members=rng.choice((1, 2, 3)),

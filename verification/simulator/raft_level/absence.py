@@ -1,7 +1,8 @@
-"""A healed group without some members: it becomes quiescent, and brings them up to date when they return.
+"""A healed group without some members. The group becomes quiescent, and sends the members what they lack when
+they return.
 
-Decides: who is absent and why, what happens meanwhile, and the state in which each returns. No client asks
-for anything once they have returned: only what the nodes are told of their peers can unquiesce the group.
+Decides: who is absent and why, the events during the absence, and the state in which each member returns. No
+client sends a request once they have returned: only reports about peers can unquiesce the group.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class _Absent:
 
 
 def absence(group: Group, seed: int) -> None:
-    """A minority of the voters, and any learners, are absent for a while; the group is quiescent before."""
+    """Remove a minority of the voters, and any learners, for a while; the group is quiescent before."""
     rng = random.Random(f"{seed} absence")
     absent = _chosen(group, rng)
     if not absent:
@@ -81,7 +82,7 @@ def _others(group: Group, node: NodeId) -> list[NodeId]:
 
 
 def _work(group: Group, rng: random.Random) -> None:
-    """Entries that the absent lack; perhaps the log does not have them any more when they return."""
+    """Propose entries that the absent members lack; the log may not have them any more when these return."""
     for _ in range(rng.choice((0, 0, 1, 4))):
         leader = group.leader()
         if leader is not None:
@@ -132,7 +133,7 @@ def _restart(group: Group, node: Node, gone: set[NodeId], rng: random.Random) ->
 
 
 def _cut_for_a_while(group: Group, one: NodeId, two: NodeId, rng: random.Random) -> None:
-    """One direction or both; both ends notice, and the links work again."""
+    """Cut one direction or both; both ends notice, and the links work again."""
     group.trace.note(one, f"is cut off from {two}")
     links = {link for link in ((one, two), (two, one)) if rng.random() < 0.7}
     group.broken |= links
@@ -168,7 +169,7 @@ def _return(group: Group, absent: _Absent, rng: random.Random) -> None:
 
 
 def _lose_the_leader(group: Group, returned: NodeId, rng: random.Random) -> None:
-    """Only one that has just returned notices at first."""
+    """Crash the leader; only a member that has just returned notices at first."""
     leader = group.leader()
     if leader is None or leader.id == returned:
         return

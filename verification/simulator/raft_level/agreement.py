@@ -1,4 +1,4 @@
-"""Whether all members of a group hold equal logs and are quiescent."""
+"""The check that all members of a group hold equal logs and are quiescent."""
 
 from __future__ import annotations
 

@@ -46,11 +46,13 @@ class Checker:
 
     @property
     def membership(self) -> Membership:
-        """The newest that is committed."""
+        """The newest committed membership."""
         return self.committed.membership_at(len(self.committed) - 1, self.initial_membership)
 
     def role(self, node: Node, change: RoleChange) -> None:
-        """One leader per term (I2), with its term on disk (I7) and all entries committed before it (I4)."""
+        """Check for one leader per term (I2), with its term on disk (I7) and all entries committed before it
+        (I4).
+        """
         if change.role is not Role.LEADER:
             return
         where = f"node {node.id} leads in term {change.term}"
@@ -66,8 +68,8 @@ class Checker:
             raise Broken("I16 only voters lead", where)
 
     def commit(self, node: Node, commit_index: Index) -> None:
-        """Committed entries are one history (I1), on the disks of a quorum (I6), ended by the leader's term
-        (I8).
+        """Check that committed entries are one history (I1), on the disks of a quorum (I6), ended by the
+        leader's term (I8).
         """
         where = f"node {node.id} commits {commit_index} in term {node.core.term}"
         known = len(self.committed)
@@ -86,7 +88,7 @@ class Checker:
         self.held(f"as {where}")
 
     def held(self, when: str) -> None:
-        """Committed entries stay on a quorum's disks (I6): checked whenever a disk has changed."""
+        """Check that committed entries stay on a quorum's disks (I6), whenever a disk has changed."""
         newest = len(self.committed) - 1
         holders = {node.id for node in self.nodes.values() if self._holds(node, newest)}
         if not all(len(holders & half) > len(half) // 2 for half in self.deciders.halves):
@@ -94,13 +96,17 @@ class Checker:
             raise Broken("I6 durable quorum", detail)
 
     def _holds(self, node: Node, newest: int) -> bool:
-        """True if the node has all committed entries; until it has rejoined, its lost logs count too."""
+        """Return whether the node has all committed entries; until it has rejoined, its lost logs
+        count, too.
+        """
         disk = node.disk
         lost = disk.lost if disk.has_lost else ()
         return any(log.is_equal_up_to(newest, self.committed) for log in (disk.log, *lost))
 
     def sent(self, node: Node, to: NodeId, message: Message) -> None:
-        """Write-ahead (I7): messages follow the disk. One vote per term (I28). Confirmed rejoins (I45)."""
+        """Check a message: it follows the disk (I7), there is one vote per term (I28), rejoins are confirmed
+        (I45).
+        """
         disk = node.disk
         if isinstance(message, HeartbeatReply):
             self._rejoins.echoed(node, message)
@@ -127,11 +133,11 @@ class Checker:
             self._rejoins.answered(node, to, message)
 
     def opened(self, node: Node) -> None:
-        """An incarnation of a replica begins."""
+        """Note that an incarnation of a replica begins."""
         self._rejoins.began(node, len(self.committed))
 
     def forgot(self, node: NodeId) -> None:
-        """The node has another disk. An unsuccessful candidacy of the node has ended with its incarnation
+        """Note the new disk of a node. An unsuccessful candidacy of the node has ended with its incarnation
         (I28).
         """
         for (term, voter), candidate in list(self._votes.items()):
@@ -139,12 +145,14 @@ class Checker:
                 del self._votes[term, voter]
 
     def deleted(self, node: NodeId) -> None:
-        """A replica was removed, and its removal committed: its votes since then have no effect (I28)."""
+        """Note a removed replica whose removal is committed: its votes since then have no effect (I28)."""
         for key in [key for key in self._votes if key[1] == node]:
             del self._votes[key]
 
     def _accept(self, node: Node, reply: AppendReply) -> None:
-        """A follower that accepts an append has the leader's log up to the index it names (I26)."""
+        """Check that a follower that accepts an append has the leader's log up to the index it names
+        (I26).
+        """
         leader = self.nodes.get(self.leaders.get(reply.term, node.id))
         if (
             leader is None
@@ -156,7 +164,7 @@ class Checker:
             raise Broken("I26 an accepted log is the leader's", f"node {node.id} says {reply}")
 
     def lead(self, node: Node, now: int, ticks_max: int) -> None:
-        """A leader that hears no majority steps down in time (I23)."""
+        """Check that a leader that hears no majority steps down in time (I23)."""
         core = node.core
         if (
             core.role is not Role.LEADER
@@ -175,14 +183,14 @@ class Checker:
             raise Broken("I23 a leader without a majority steps down", detail)
 
     def refuse(self, node: Node, refused: Refused, now: int, election_ticks: int) -> None:
-        """A leader that cannot transfer leadership accepts proposals again (I24)."""
+        """Check that a leader that cannot transfer leadership accepts proposals again (I24)."""
         waits = now - node.transfer_asked
         if refused.reason is RefusalReason.TRANSFERRING and waits > election_ticks + 1:
             detail = f"node {node.id} refuses {refused.token}, {waits} steps after it was asked"
             raise Broken("I24 a transfer ends", detail)
 
     def write(self, node: Node, write: Write) -> None:
-        """A leader changes the membership one safe step at a time (I16)."""
+        """Check that a leader changes the membership one safe step at a time (I16)."""
         log, initial_membership = node.log, node.disk.initial_membership
         changes = [span for span in write.spans if span.membership is not None]
         if node.core.role is not Role.LEADER:
@@ -197,7 +205,7 @@ class Checker:
                 raise Broken("I16 one change at a time", f"node {node.id}: {earlier[-1]} and {span.first}")
 
     def step(self, node: Node) -> None:
-        """Relations between a core, its log and its disk at all times (I5, I16)."""
+        """Check the relations between a core, its log and its disk, after every step (I5, I16)."""
         core, log = node.core, node.log
         commit_index, durable_index, last = core.commit_index, core.writes.durable_index, len(log) - 1
         if core.terms.last_index != last:
@@ -220,7 +228,9 @@ class Checker:
             self._quiesce(node)
 
     def _quiesce(self, node: Node) -> None:
-        """A leader becomes quiescent once a quorum and all reachable members have everything (I29)."""
+        """Check that a leader becomes quiescent once a quorum and all reachable members have all entries
+        (I29).
+        """
         if node.writes:
             raise Broken("I9 no failed assertion", f"node {node.id} is quiescent while it writes")
         if node.core.role is not Role.LEADER:
@@ -239,11 +249,11 @@ class Checker:
 
 @cache
 def intersect(one: Membership, other: Membership) -> bool:
-    """True if every quorum of one shares a voter with every quorum of the other, by enumeration."""
+    """Return whether every quorum of one shares a voter with every quorum of the other, by enumeration."""
     return all(first & second for first, second in product(_quorums(one), _quorums(other)))
 
 
 def _quorums(membership: Membership) -> Iterable[frozenset[NodeId]]:
-    """The smallest sets of voters that decide."""
+    """Return the smallest sets of voters that decide."""
     majorities = [combinations(sorted(half), len(half) // 2 + 1) for half in membership.halves]
     return [frozenset().union(*chosen) for chosen in product(*majorities)]

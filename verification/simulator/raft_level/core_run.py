@@ -31,7 +31,7 @@ def run_core(
     schedule: Schedule | None = None,
     keeps_lines: bool = False,
 ) -> Result:
-    """One seed, from the first step to the result. With a ``schedule`` exactly those faults happen."""
+    """Run one seed, from the first step to the result. With a ``schedule`` exactly those faults happen."""
     size = SIZES[seed % len(SIZES)]
     group = Group(size, seed, odds, spares=SPARES, keeps_lines=keeps_lines)
     Requests(group, seed)
@@ -61,7 +61,9 @@ def run_core(
 
 
 def check_recovery(group: Group, seed: int) -> None:
-    """After healing the group must commit again, agree, quiesce, and survive its leader."""
+    """Check that after healing the group commits again, agrees, becomes quiescent, and survives its
+    leader.
+    """
     before = len(group.checker.committed)
     group.heal()
     for node in group.nodes:
@@ -73,7 +75,7 @@ def check_recovery(group: Group, seed: int) -> None:
         if leader is not None and len(group.checker.committed) == before:
             group.propose(leader, 1)
     if len(group.checker.committed) == before:
-        raise Broken("L2 a healed group works", f"nothing is committed within {enough} steps")
+        raise Broken("L2 a healed group works", f"no entry is committed within {enough} steps")
     group.run(30)
     group.retire()
     group.run(100)
@@ -88,13 +90,13 @@ def check_recovery(group: Group, seed: int) -> None:
 
 
 def _enough_steps(group: Group) -> int:
-    """Votes may be split a few times; the duration of each is a setting."""
+    """Return enough steps for a few split votes; the duration of each is a setting."""
     election_ticks: int = group.settings["election_ticks"]
     return COMMITS_WITHIN_STEPS + 4 * election_ticks
 
 
 def _lose_a_minority(group: Group) -> None:
-    """The leader and others stop permanently while all are quiescent: the others are notified, and
+    """Stop the leader and others permanently while all are quiescent: the others are notified, and
     continue.
     """
     leader = group.leader()
@@ -119,7 +121,7 @@ def _lose_a_minority(group: Group) -> None:
         if successor is not None:
             group.propose(successor, 1)
     raise Broken(
-        "L7 a group works without a minority", f"{gone} of {voters} are gone, and nothing is committed"
+        "L7 a group works without a minority", f"{gone} of {voters} are stopped, and no entry is committed"
     )
 
 

@@ -1,7 +1,7 @@
 """Faults of a group of bare cores, at random times and at critical moments.
 
-Decides: which fault comes when, and its effect. A moment is a quarter of a step: faults come between
-two rounds of deliveries. With a schedule exactly those faults come, at their moments.
+Decides: which fault is injected when, and its effect. A moment is a quarter of a step: faults are injected
+between two rounds of deliveries. With a schedule exactly those faults are injected, at their moments.
 """
 
 from __future__ import annotations
@@ -91,13 +91,13 @@ class CoreFaults(FaultPoints):
         return frozenset(self._strikes) - NO_FAULTS
 
     def truncates(self, node: Node) -> None:
-        """The disk of this node is about to lose the end of its log to a leader's other entries."""
+        """Handle a disk that is about to lose the end of its log to a leader's other entries."""
         if self._makes_copies:
             self._copies.make(node)
             self.aim(OLDER_TAIL, node)
 
     def heal(self) -> None:
-        """No more faults from now on."""
+        """Inject no more faults from now on."""
         self._makes_copies = False
         self._copies.heal(random.Random(f"{self._seed} older copies"))
         self._odds = CALM
@@ -105,13 +105,13 @@ class CoreFaults(FaultPoints):
         self._aims.clear()
 
     def aim(self, kind: str, node: Node) -> None:
-        """A critical moment for this node."""
+        """Inject a fault, perhaps, at a critical moment for this node."""
         chance = self._odds.aimed.get(kind)
         if chance and self._rng.random() < chance:
             self._aims.append((kind, node.id))
 
     def pass_moment(self, moment: int, *, is_first: bool) -> None:
-        """The faults of this moment; timed faults come at the first one of a step."""
+        """Inject the faults of this moment; timed faults are injected at the first moment of a step."""
         if is_first and self._makes_copies:
             self._copies.step()
         if self._planned is not None:
@@ -146,7 +146,7 @@ class CoreFaults(FaultPoints):
         return True
 
     def _absent(self, rng: random.Random, node: Node) -> bool:
-        """A node is down for long without requests: the others may become quiescent without it."""
+        """Stop a node for long without requests: the others may become quiescent without it."""
         group, steps = self._group, rng.randint(60, 160)
         if rng.random() < 0.3:
             group.feed(node, Campaign())
@@ -176,7 +176,7 @@ class CoreFaults(FaultPoints):
         return True
 
     def _unreachable(self, rng: random.Random, node: Node) -> bool:
-        """A connection breaks, often a leader's and mostly with messages in flight; one side is notified."""
+        """Break a connection, often a leader's and mostly with messages in flight; one side is notified."""
         node = (self._group.leader() if rng.random() < 0.5 else None) or node
         peer = self._other(rng, node)
         if peer is not None:
@@ -199,7 +199,7 @@ class CoreFaults(FaultPoints):
         return rng.choice(others) if others else None
 
     def _replay(self, rng: random.Random, node: Node) -> bool:
-        """Old messages arrive again, as late copies do."""
+        """Deliver old messages again, as late copies."""
         again = self._group.remembered.drawn(rng, rng.choice((1, 3, 10)))
         for sender, to, message in again:
             receiver = self._group.nodes[to]
@@ -213,7 +213,7 @@ class CoreFaults(FaultPoints):
         return True
 
     def _cut_links(self, rng: random.Random, node: Node) -> bool:
-        """A side is isolated, or the leader with a few others, or single directions."""
+        """Isolate a side, or the leader with a few others, or cut single directions."""
         group, ids = self._group, sorted(self._group.nodes)
         leader = group.leader()
         match rng.randrange(5):
@@ -249,7 +249,7 @@ class CoreFaults(FaultPoints):
         }
 
     def _change(self, rng: random.Random, node: Node) -> bool:
-        """One or two steps away from the current membership: in, up, down and out; or a random one."""
+        """Change the membership by one or two steps: in, up, down and out; or to a random one."""
         node = self._group.leader() or node
         now = node.core.membership
         if not self._rejoining() & now.all_voters <= node.core.status().rejoining.keys():
@@ -274,7 +274,7 @@ class CoreFaults(FaultPoints):
         return True
 
     def _cut_prefix(self, rng: random.Random, node: Node) -> bool:
-        """The log loses some of its beginning, as by retention."""
+        """Remove some of the beginning of the log, as retention does."""
         settled = min(node.core.commit_index, node.core.durable_index)
         is_possible = settled > node.disk.snapshot.index
         if is_possible:
@@ -285,7 +285,7 @@ class CoreFaults(FaultPoints):
         return is_possible
 
     def _wipe(self, rng: random.Random, node: Node) -> bool:
-        """A permanently removed replica is deleted; the next one on its node begins empty."""
+        """Delete a permanently removed replica; the next one on its node begins empty."""
         group, committed = self._group, self._group.checker.committed
         if node.id in group.checker.membership.members or not len(node.log):
             return False
@@ -305,7 +305,7 @@ class CoreFaults(FaultPoints):
         return was_member
 
     def _forget(self, rng: random.Random, node: Node) -> bool:
-        """A disk is replaced by an empty one, whatever its replica has voted for and acknowledged."""
+        """Replace a disk by an empty one, whatever its replica has voted for and acknowledged."""
         group = self._group
         if not self._may_lose(node):
             return False
@@ -316,16 +316,18 @@ class CoreFaults(FaultPoints):
         return True
 
     def _restore(self, rng: random.Random, node: Node) -> bool:
-        """A disk is replaced by an older copy of it."""
+        """Replace a disk by an older copy of it."""
         return self._copies.restore(rng, self._may_lose)
 
     def _restore_tail(self, rng: random.Random, node: Node) -> bool:
-        """A disk that has lost its tail gets it back from an older copy, once it has the leader's entries."""
+        """Return the lost tail to a disk from an older copy, once the disk has the leader's entries."""
         self._group.later(rng.randint(2, 15), lambda: self._copies.restore_of(node.id, rng, self._may_lose))
         return self._may_lose(node)
 
     def _depose(self, rng: random.Random, node: Node) -> bool:
-        """A leader gets entries that nobody else gets, and is heard again when another one leads."""
+        """Let a leader append entries that no other node gets, and connect it again when another one
+        leads.
+        """
         group, leader = self._group, self._group.leader()
         if leader is None or leader.core.membership.voters <= {leader.id}:
             return False
@@ -345,10 +347,10 @@ class CoreFaults(FaultPoints):
         return True
 
     def _may_lose(self, node: Node) -> bool:
-        """Whether its disk may lose votes and acknowledgements.
+        """Return whether the disk of a node may lose votes and acknowledgements.
 
-        At most as many at a time as a group must survive: a minority of any membership that may be in force,
-        and of the next one: a learner may have caught up, and be about to vote.
+        At most as many disks may lose them at a time as a group must survive: a minority of any membership
+        that may be in force, and of the next one: a learner may have caught up, and be about to vote.
         """
         group = self._group
         memberships = {group.checker.membership, group.checker.deciders}

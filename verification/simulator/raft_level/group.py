@@ -1,8 +1,8 @@
 """A whole Raft group in memory: real cores, a bad network, slow disks, and a checker.
 
-The network drops, repeats and reorders; a disk finishes its writes later and in order, and a
-crash keeps only finished writes, plus some prefix of the current one. Snapshots get lost in
-transfer. ``faults`` has the other faults, ``checker`` the checks.
+The network drops, repeats and reorders; a disk finishes its writes later and in order, and a crash keeps
+finished writes only, plus some prefix of the current one. Snapshots may be lost in transfer. ``faults`` has
+the other faults, ``checker`` the checks.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ class FaultPoints:
     """Hooks for the faults of a group; these inject none."""
 
     def pass_moment(self, moment: int, *, is_first: bool) -> None:
-        """The faults of this moment; timed faults come at the first one of a step."""
+        """Inject the faults of this moment; timed faults are injected at the first moment of a step."""
 
     def aim(self, kind: str, node: Node) -> None:
-        """A critical moment for this node."""
+        """Handle a critical moment for this node."""
 
     def truncates(self, node: Node) -> None:
-        """The disk of this node is about to lose the end of its log to a leader's other entries."""
+        """Handle a disk that is about to lose the end of its log to a leader's other entries."""
 
     def heal(self) -> None:
-        """No more faults from now on."""
+        """Inject no more faults from now on."""
 
 
 class Group:
@@ -117,7 +117,7 @@ class Group:
     # Time
 
     def step(self) -> None:
-        """One unit of time: faults, ticks, requests, messages and disks, in random order."""
+        """Let one unit of time pass: faults, ticks, requests, messages and disks, in random order."""
         self.now += 1
         for work in self._timers.pop(self.now, ()):
             work()
@@ -152,7 +152,7 @@ class Group:
         self._timers.setdefault(self.now + steps, []).append(work)
 
     def heal(self) -> None:
-        """No more faults from now on."""
+        """Inject no more faults from now on."""
         self.trace.note(None, "everything is healed")
         self.odds = CALM
         self.faults.heal()
@@ -164,7 +164,7 @@ class Group:
             self.restart_from(node.id, node.disk)
 
     def retire(self) -> None:
-        """Nodes that are no longer members, and may not know it, stop permanently."""
+        """Stop permanently the nodes that are no longer members, and may not know it."""
         for node in list(self.nodes.values()):
             if node.id not in self.checker.membership.members:
                 node.is_up, node.is_retired = False, True
@@ -199,12 +199,12 @@ class Group:
         self.feed(node, ConfirmRead(Token(self.tokens)))
 
     def leader(self) -> Node | None:
-        """The leader of the newest term, if one is up."""
+        """The leader of the newest term, if it is up."""
         leading = [node for node in self.nodes.values() if node.is_up and node.core.role is Role.LEADER]
         return max(leading, key=lambda node: node.core.term, default=None)
 
     def crash(self, node: Node, rng: random.Random) -> None:
-        """Lose everything that was not durable; the current write may be partly done."""
+        """Crash a node: it loses all data that was not durable; the current write may be partly done."""
         node.is_up = False
         node.fetch = None
         if node.writes:
@@ -219,24 +219,24 @@ class Group:
             self.trace.note(node_id, "starts empty" if is_new else "starts")
 
     def forget_messages(self, node: NodeId) -> None:
-        """A replica's old incarnation and its connections have ended."""
+        """Note that a replica's old incarnation and its connections have ended."""
         self.remembered.forget(node)
         self.lose(node)
 
     def memberships_under_way(self) -> set[Membership]:
-        """Memberships in entries that are in flight to some node, or may be sent to it again."""
+        """Return the memberships in entries that are in flight to some node, or may be sent to it again."""
         sent = chain(self.remembered.of_kind(AppendRequest), *self._wire.values())
         requests = [message for _, _, message in sent if isinstance(message, AppendRequest)]
         spans = [span for request in requests for span in request.spans]
         return {span.membership for span in spans if span.membership is not None}
 
     def lose(self, *ends: NodeId) -> None:
-        """Messages in flight from or to a node, or between two, are lost."""
+        """Lose the messages in flight from or to a node, or between two nodes."""
         for due, items in self._wire.items():
             self._wire[due] = [item for item in items if not {*ends} <= {*item[:2]}]
 
     def check_membership(self, node: Node, index: Index) -> None:
-        """A core knows the membership in force at an index."""
+        """Check that a core knows the membership in force at an index."""
         expected = node.log.membership_at(index, node.disk.initial_membership)
         if node.core.membership_at(index) != expected:
             found = node.core.membership_at(index)
@@ -265,7 +265,7 @@ class Group:
         }
 
     def _install(self, node: Node, request: FetchSnapshot) -> None:
-        """The transfer has ended, or has failed; the log is replaced if the core permits it."""
+        """Finish a transfer, or note its failure; the log is replaced if the core permits it."""
         leader, snapshot = self.nodes[request.leader], request.snapshot
         if node.core.commit_index >= snapshot.index or (
             not leader.is_up
@@ -403,7 +403,9 @@ class Group:
                     self._finish_write(node)
 
     def _finish_write(self, node: Node) -> None:
-        """The oldest write in flight becomes durable, and the messages that wait for it are sent."""
+        """Finish the oldest write in flight: it becomes durable, and the messages that wait for it
+        are sent.
+        """
         write = node.writes.popleft()
         self.written += 1
         if write.truncate_from is not None:
@@ -416,7 +418,7 @@ class Group:
         self.faults.aim("after a sync", node)
 
     def _save_hard_state(self, node: Node) -> None:
-        """Entries wait for space: earlier writes finish, and term and vote are saved."""
+        """Save the term and vote, after earlier writes, while entries wait for space."""
         while node.writes and not node.writes[0].spans:
             self._finish_write(node)
         saved = node.save_hard_state()
@@ -425,8 +427,9 @@ class Group:
             self.feed(node, HardStateSaved(saved[0]))
 
     def _send_all(self, node: Node, messages: Iterable[Envelope]) -> None:
-        """Messages of an earlier term are dropped: a vote may have been sent for a log without their
-        entries.
+        """Send messages of the current term only.
+
+        Messages of an earlier term are dropped: a vote may have been sent for a log without their entries.
         """
         for envelope in messages:
             if envelope.message.term == node.core.term:

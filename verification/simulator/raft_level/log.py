@@ -46,7 +46,7 @@ class Lineage:
         self._known: dict[tuple[int, int], tuple[Entry, int]] = {}
 
     def check(self, index: int, entry: Entry, before: int) -> None:
-        """``before`` is the term of the entry at ``index`` - 1. Raises ``Broken``."""
+        """Check an append; ``before`` is the term of the entry at ``index`` - 1. Raises ``Broken``."""
         known = self._known.setdefault((index, entry.term), (entry, before))
         if known[1] != before or (known[0] is not entry and known[0] != entry):
             raise Broken("I3 log matching", f"index {index}: {entry} after term {before}, and {known}")
@@ -83,11 +83,11 @@ class Log:
             raise Broken("I9 no failed assertion", f"{span} does not follow {len(self.entries)} entries")
         is_change = span.kind is EntryKind.MEMBERSHIP
         if is_change != (span.membership is not None) or (is_change and span.first != span.last):
-            raise Broken("I9 no failed assertion", f"{span} is no entry of a membership")
+            raise Broken("I9 no failed assertion", f"{span} is not an entry of a membership")
         self.extend([Entry(span.term, span.kind, span.membership)] * (span.last - span.first + 1))
 
     def cut(self, first_removed: int) -> None:
-        """Remove everything from an index on."""
+        """Remove all entries from an index on."""
         del self.entries[first_removed:]
         while self.changes and self.changes[-1] >= first_removed:
             self.changes.pop()
@@ -100,21 +100,21 @@ class Log:
         return log
 
     def is_equal_up_to(self, index: int, other: Log) -> bool:
-        """True if both logs hold equal entries up to an index; see ``Lineage``."""
+        """Return whether both logs hold equal entries up to an index; see ``Lineage``."""
         if index < 0:
             return True
         mine, theirs = self.entries, other.entries
         return index < len(mine) and index < len(theirs) and mine[index].term == theirs[index].term
 
     def membership_at(self, index: int, initial_membership: Membership) -> Membership:
-        """The membership in force once everything up to an index counts."""
+        """Return the membership in force once all entries up to an index count."""
         for change in reversed(self.changes):
             if change <= index:
                 return self.entries[change].membership or initial_membership
         return initial_membership
 
     def spans(self, first: Index, last: Index) -> list[EntrySpan]:
-        """The entries ``first..last`` as spans."""
+        """Return the entries ``first..last`` as spans."""
         spans: list[EntrySpan] = []
         for index in range(first, last + 1):
             term, kind, membership = self.entries[index]
@@ -139,20 +139,20 @@ class Disk:
 
     @property
     def has_lost(self) -> bool:
-        """Whether votes and entries are missing, which counts for the node only once it rejoins."""
+        """Return whether votes and entries are missing, which counts for the node only once it rejoins."""
         return self.hard_state.is_rejoining or self.is_older_copy
 
     @property
     def lost_with_it(self) -> list[Log]:
-        """The entries that a node lacks once another disk takes the place of this one."""
+        """Return the entries that a node lacks once another disk takes the place of this one."""
         return [*(self.lost if self.has_lost else ()), self.log]
 
     def image(self) -> Disk:
-        """A copy of the disk as it is now."""
+        """Return a copy of the disk as it is now."""
         return dataclasses.replace(self, log=self.log.copy(), lost=[*self.lost], is_older_copy=False)
 
     def begin_again(self) -> None:
-        """The next start knows that this disk is an older copy: the node rejoins, with what it has."""
+        """Mark this disk as an older copy: at the next start the node rejoins, with its remaining data."""
         self.is_older_copy = False
         self.hard_state = replace(self.hard_state, is_rejoining=True)
 
@@ -167,7 +167,7 @@ class Disk:
                 self.log.append(span)
 
     def tear(self, write: Write, rng: random.Random) -> None:
-        """A crash during a write: some prefix of it is kept, if any."""
+        """Crash during a write: some prefix of it is kept, if any."""
         part = rng.randrange(4)
         if part:
             self.keep(write, truncation=part >= 2, spans=False)
@@ -180,7 +180,7 @@ class Disk:
                     break
 
     def restored(self) -> Restored:
-        """The state of a replica when it opens."""
+        """Return the state of a replica when it opens."""
         terms: list[EntryId] = []
         entries = self.log.entries
         for index in range(self.snapshot.index + 1, len(entries)):
@@ -237,7 +237,7 @@ class Node:
     pending: dict[int, Term] = field(default_factory=dict)  # indexes of its proposals, not yet committed
 
     def note(self, event: Input, now: int) -> None:
-        """Remember what the core learns of its peers."""
+        """Remember the core's knowledge of its peers."""
         if type(event) is Receive:
             self.heard[event.sender] = now
             self.unreachable.discard(event.sender)
@@ -247,7 +247,7 @@ class Node:
             self.unreachable.discard(event.peer)
 
     def save_hard_state(self) -> tuple[WriteId, list[Envelope]] | None:
-        """The disk stores the newest term and vote before waiting entries; returns the messages to send."""
+        """Store the newest term and vote before waiting entries; returns the messages to send."""
         newest = next((write for write in reversed(self.writes) if write.hard_state is not None), None)
         if newest is None or newest.hard_state is None:
             return None

@@ -14,7 +14,9 @@ AIMED: Final = ("after a vote", "after winning", "after a commit", "after a sync
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreOdds:
-    """Probabilities; ``timed`` and ``aimed`` by the kind of fault, without those that cannot happen."""
+    """The parameters of a run: probabilities, and ``timed`` and ``aimed`` by the kind of fault, without
+    impossible ones.
+    """
 
     drop: float = 0.0
     repeat: float = 0.0
@@ -30,7 +32,7 @@ class CoreOdds:
 
     @classmethod
     def drawn(cls, rng: random.Random) -> CoreOdds:
-        """Each fault is often absent, sometimes rare and sometimes frequent."""
+        """Draw a run. Each fault is often absent, sometimes rare and sometimes frequent."""
 
         def odds(most: float) -> float:
             return rng.choice((0.0, 0.1, 0.3, 1.0)) * most
@@ -71,9 +73,11 @@ class CoreOdds:
         return drawn._with_older_copies() if beside(rng).random() < 0.125 else drawn
 
     def _with_older_copies(self) -> CoreOdds:
-        """Deposed leaders return with entries of their own, and nodes start on older copies of their disks.
+        """Draw a run in which deposed leaders return with entries of their own, and nodes start on older
+        copies of their disks.
 
-        With few other faults: a leader must last, and know what the node held that starts on a copy.
+        There are few other faults: a leader must stay, and know the entries of the node that starts on a
+        copy.
         """
         timed = {kind: min(chance, 0.003) for kind, chance in self.timed.items()}
         return replace(

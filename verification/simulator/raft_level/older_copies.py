@@ -1,8 +1,8 @@
 """Nodes that start on an older copy of their disk, and do not know for a while that it is one.
 
-Until a peer tells such a node, it acts on what it hears, as a process does whose links from its peers work
-already. The others have heard of the newer disk, and act on nothing that the node says. Then the node starts
-again, and rejoins with what its disk holds.
+Until a peer reports this, such a node acts on the messages that it gets, as a process does whose links from
+its peers work already. The others have heard of the newer disk, and ignore the messages of the node. Then the
+node starts again, and rejoins with the entries on its disk.
 
 Decides: when disks are copied, which copy takes the place of a disk, and when its node learns that. Leaves to
 others: whether the group survives the loss (``faults``).
@@ -60,7 +60,7 @@ class OlderCopies:
             self._start(*able[-1], rng)
 
     def heal(self, rng: random.Random) -> None:
-        """All nodes know what their disks are."""
+        """Let all nodes know whether their disks are older copies."""
         for node in list(self._group.nodes.values()):
             if node.disk.is_older_copy:
                 self._begin_again(node, rng)
@@ -84,7 +84,7 @@ class OlderCopies:
         group.later(rng.randint(1, UNKNOWN_STEPS), lambda: self._tell(node.id, disk, rng))
 
     def _tell(self, node_id: NodeId, disk: Disk, rng: random.Random) -> None:
-        """A node learns that its disk is an older copy, unless it has got another one."""
+        """Report to a node that its disk is an older copy, unless it has got another one."""
         node = self._group.nodes[node_id]
         if node.disk is disk and not node.is_up:
             self._group.later(AGAIN_STEPS, lambda: self._tell(node_id, disk, rng))
@@ -102,7 +102,10 @@ class OlderCopies:
 
 
 def _is_older(copy: Disk, node: Node) -> bool:
-    """Whether the disk has changed since. False if the copy knows no other voter: it is served as it is."""
+    """Return whether the disk has changed since.
+
+    False if the copy knows no other voter: it is served as it is.
+    """
     known = [copy.log.entries[index].membership for index in copy.log.changes]
     memberships = [copy.initial_membership, *filter(None, known)]
     if any(half == {node.id} for membership in memberships for half in membership.halves):

@@ -1,8 +1,8 @@
 """Reports of unreachable and reachable peers: the part of the host in a group of bare cores.
 
-Decides: when a node is told that a peer is unreachable or reachable, as ``raftlog.node.leaderless_groups``
-does: late, perhaps twice, and by the state of the peer at that moment. Leaves to others: which nodes are
-down (``faults``, ``absence``).
+Decides: when a peer is reported to a node as unreachable or reachable, as ``raftlog.node.leaderless_groups``
+does: late, perhaps twice, and by the state of the peer at that moment. Leaves to others: which nodes are down
+(``faults``, ``absence``).
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ LATE_STEPS = 20
 
 
 def tell_loss(group: Group, lost: NodeId, rng: random.Random, to: NodeId | None = None) -> None:
-    """All other nodes, or one, are told that a node is lost, each at its own time and some twice."""
+    """Report to all other nodes, or to one, that a node is lost, to each at its own time and to some
+    twice.
+    """
     for node in _others(group, lost, to):
         for _ in range(rng.choice((1, 1, 1, 2))):
             group.later(rng.randint(1, LATE_STEPS), partial(_tell, group, node, lost, is_loss=True))
 
 
 def tell_end(group: Group, lost: NodeId) -> None:
-    """All other nodes are told at once that the process of a node has ended."""
+    """Report to all other nodes at once that the process of a node has ended."""
     for node in _others(group, lost, None):
         group.feed(node, PeerUnreachable(lost))
 
 
 def tell_return(group: Group, returned: NodeId, rng: random.Random, to: NodeId | None = None) -> None:
-    """All other nodes, or one, hear from a node again, each at its own time."""
+    """Report to all other nodes, or to one, that a node is heard again, to each at its own time."""
     for node in _others(group, returned, to):
         group.later(rng.randint(1, LATE_STEPS), partial(_tell, group, node, returned, is_loss=False))
 
@@ -43,7 +45,9 @@ def _others(group: Group, peer: NodeId, to: NodeId | None) -> list[Node]:
 
 
 def _tell(group: Group, node: Node, peer: NodeId, *, is_loss: bool) -> None:
-    """A loss is reported, too, when the peer has returned: it may be another incarnation."""
+    """Report the state of a peer. A loss is reported even if the peer has returned: it may be another
+    incarnation.
+    """
     if group.nodes[node.id] is not node or not node.is_up:
         return
     if is_loss:

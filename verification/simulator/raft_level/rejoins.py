@@ -1,9 +1,10 @@
 """Checks the promises of a ``RejoinResponse`` from outside (I45).
 
 An incarnation that began on an empty disk may have forgotten votes and acknowledgements. It counts again when
-a leader says so, and nothing that was forgotten may decide after that: no other voter of either half may be
-a candidate of a later term with a forgotten vote, and no committed entry may be above the end that the
-response names. Echoes count from the moment at which the incarnation began, in the order of events.
+a leader confirms this, and no forgotten vote or acknowledgement may decide after that: no other voter of
+either half may be a candidate of a later term with a forgotten vote, and no committed entry may be above the
+end that the response names. Echoes count from the moment at which the incarnation began, in the order of
+events.
 """
 
 from __future__ import annotations
@@ -28,13 +29,15 @@ class Rejoins:
         self._checked: set[tuple[Term, int]] = set()
 
     def began(self, node: Node, committed: int) -> None:
-        """A core was opened while so many entries were committed; it rejoins if its disk says so."""
+        """Note a core that was opened while this many entries were committed; it rejoins if its disk requires
+        it.
+        """
         if node.core.rejoining:
             self._moment += 1
             self._began[node.core.rejoining] = self._moment, committed
 
     def echoed(self, sender: Node, reply: HeartbeatReply) -> None:
-        """A member is in the leader's term; one that has all its votes confirms the leader."""
+        """Note that a member is in the leader's term; a member that has all its votes confirms the leader."""
         if reply.round != NO_ROUND:
             self._moment += 1
             self._was_in_term[reply.term, sender.id] = self._moment
@@ -42,7 +45,9 @@ class Rejoins:
                 self._confirmed[reply.term, sender.id] = self._moment
 
     def answered(self, leader: Node, to: NodeId, response: RejoinResponse) -> None:
-        """A leader tells an incarnation when it counts again; later responses repeat the first one."""
+        """Check a leader's response that names when an incarnation counts again; later responses repeat the
+        first one.
+        """
         if (response.term, response.rejoining) in self._checked:
             return
         self._checked.add((response.term, response.rejoining))
@@ -62,5 +67,8 @@ class Rejoins:
                 raise Broken("I45 a rejoin is confirmed", f"{where}; {candidates} may be candidates")
 
     def _may_lead(self, voter: NodeId) -> bool:
-        """A voter that rejoins, too, is no candidate: its candidacies have ended with its disk."""
+        """Return whether a voter may be a candidate.
+
+        A voter that rejoins is none: its candidacies have ended with its disk.
+        """
         return not self._nodes[voter].disk.hard_state.is_rejoining

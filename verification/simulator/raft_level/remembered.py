@@ -1,4 +1,4 @@
-"""Sent messages, of which some arrive again much later.
+"""Sent messages, some of which arrive again much later.
 
 Decides: which messages are kept, and which arrive again. All kinds are equally likely, however rare: an
 old *timeout now* does more harm than the heartbeats of every step.
@@ -28,7 +28,7 @@ class Remembered:
         return bool(self._kinds)
 
     def note(self, sender: NodeId, to: NodeId, message: Message) -> None:
-        """A message is sent."""
+        """Note a message that is sent."""
         kind = type(message)
         kept = self._kinds.get(kind)
         if kept is None:
@@ -36,11 +36,11 @@ class Remembered:
         kept.append((sender, to, message))
 
     def of_kind(self, kind: type[Message]) -> list[Sent]:
-        """Messages of one kind that may arrive again."""
+        """Return the messages of one kind that may arrive again."""
         return [*self._kinds.get(kind, ())]
 
     def forget(self, node: NodeId) -> None:
-        """Messages from or to a node do not arrive again."""
+        """Forget the messages from or to a node: they do not arrive again."""
         for kind, kept in list(self._kinds.items()):
             left = [item for item in kept if node not in item[:2]]
             if left:
@@ -49,6 +49,6 @@ class Remembered:
                 del self._kinds[kind]
 
     def drawn(self, rng: random.Random, count: int) -> list[Sent]:
-        """A number of messages that arrive again, in any order."""
+        """Draw a number of messages that arrive again, in any order."""
         kinds = list(self._kinds.values())
         return [rng.choice(rng.choice(kinds)) for _ in range(count)] if kinds else []

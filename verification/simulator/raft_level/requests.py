@@ -23,7 +23,7 @@ class Requests:
         self._lulls_rng = random.Random(f"{seed} lulls")
 
     def step(self) -> None:
-        """Mostly to a node that leads or believes so, sometimes to any."""
+        """Send requests, mostly to a node that leads or believes so, sometimes to any node."""
         group, odds, rng = self._group, self._group.odds, self._rng
         if not (odds.propose or odds.read) or group.now < group.quiet_until:
             return

@@ -32,7 +32,7 @@ def require(holds: bool, invariant: str, detail: object) -> None:
 
 @contextmanager
 def in_order(invariant: str) -> Iterator[None]:
-    """No state after a crash, and no valid request, stops the log."""
+    """Check that no state after a crash, and no valid request, stops the log."""
     try:
         yield
     except (LogCorrupt, InvariantViolated) as error:
@@ -40,7 +40,7 @@ def in_order(invariant: str) -> Iterator[None]:
 
 
 def check_files(filesystem: Filesystem, directory: str) -> None:
-    """Verifying finds no damage in the files after a crash."""
+    """Check that verifying finds no damage in the files after a crash."""
     seen = examine(filesystem, directory)
     require(seen.is_clean, D1, f"a crash passes for damage: {seen.damages} {seen.holes} {seen.doubt}")
 
@@ -52,7 +52,7 @@ def check_names(filesystem: Filesystem, directory: str) -> None:
 
 
 def check_restart(log: SegmentedLog, model: Model) -> Model:
-    """Checks the log after opening; returns the model of the next incarnation."""
+    """Check the log after opening; returns the model of the next incarnation."""
     first, last = int(log.first_index), int(log.last_index)
     require(first in model.firsts_possible, D2, f"begins at {first}, not at one of {model.firsts_possible}")
     require(last >= model.durable, D2, f"ends at {last}, {model.durable} was durable")
@@ -79,7 +79,7 @@ def check_restart(log: SegmentedLog, model: Model) -> Model:
 
 
 def check_now(log: SegmentedLog, model: Model, first: int, last: int, bytes_max: int) -> None:
-    """During an incarnation: its ends, and the results of reads."""
+    """Check the ends of the log and the results of reads during an incarnation."""
     line = model.line
     ends = (int(log.last_index), int(log.durable_index))
     expected = (max(line.last, model.first - 1), max(model.durable, model.first - 1))
@@ -92,7 +92,7 @@ def check_now(log: SegmentedLog, model: Model, first: int, last: int, bytes_max:
 
 
 def check_compacted(old: Line, new: Line, end: int) -> None:
-    """A segment was rewritten in a round up to ``end``: only superseded records are gone."""
+    """Check a segment that was rewritten in a round up to ``end``: it lost superseded records only."""
     before, after = old.records(), new.records()
     newest = {record.key: record.offset for record in before.values() if record.offset < end}
     for offset, record in before.items():
@@ -109,7 +109,7 @@ def _found_line(log: SegmentedLog, model: Model, first: int, last: int) -> Line:
     for line in (model.line, *model.allowed):
         if first > line.origin.index and last in line.ends and found == line.bytes_in(first, last):
             return line.cut(last + 1)
-    raise Broken(D2, f"{first}..{last} is no piece of what was written")
+    raise Broken(D2, f"{first}..{last} is not a part of the written batches")
 
 
 def _check_terms(log: SegmentedLog, line: Line, first: int, last: int) -> None:
@@ -131,7 +131,7 @@ def _check_restored(restored: Restored, model: Model) -> None:
 
 
 def _check_states(log: SegmentedLog, first: int, last: int) -> int:
-    """The index of the newest state."""
+    """Check the index of the newest state."""
     for base in log.states.standing:
         require(first <= base <= last + 1, D5, f"a state at {base} stands, the log is {first}..{last}")
         require(log.states.load(base) == state_below(base), D5, f"the state at {base} is another one's")

@@ -32,7 +32,7 @@ class Line:
 
     @property
     def ends(self) -> set[int]:
-        """The possible ends after a crash."""
+        """Return the possible ends after a crash."""
         return {self.origin.index, *(batch.last_offset for batch in self.batches)}
 
     def followed_by(self, batches: Iterable[Batch]) -> Line:
@@ -40,7 +40,7 @@ class Line:
         return Line(self.origin, self.membership, (*self.batches, *batches))
 
     def cut(self, first_removed: int) -> Line:
-        """Without this entry and all later ones; it begins a batch."""
+        """Return a line without this entry, which begins a batch, and without all later ones."""
         kept = tuple(batch for batch in self.batches if batch.base_offset < first_removed)
         return Line(self.origin, self.membership, kept)
 
@@ -52,23 +52,23 @@ class Line:
         return Line(self.origin, self.membership, (*before, *rewritten, *behind))
 
     def records(self) -> dict[int, KeyedRecord]:
-        """The records of users by their offsets."""
+        """Return the records of users by their offsets."""
         batches = (batch for batch in self.batches if not batch.header.is_control)
         return {record.offset: record for batch in batches for record in keyed_records(batch)}
 
     def bytes_in(self, first: int, last: int) -> bytes:
-        """All batches that begin between these."""
+        """Return all batches that begin between two entries."""
         return b"".join(bytes(batch.data) for batch in self.batches if first <= batch.base_offset <= last)
 
     def term_at(self, index: int) -> int:
-        """The term of an entry, not before the origin."""
+        """Return the term of an entry that is not before the origin."""
         term = self.origin.term
         for batch in self.batches:
             term = Term(batch.leader_epoch) if batch.base_offset <= index else term
         return term
 
     def memberships(self, first: int, last: int) -> list[MembershipEntry]:
-        """Memberships in the log between these."""
+        """Return the memberships in the log between two entries."""
         return [
             MembershipEntry(Index(batch.base_offset), membership)
             for batch in self.batches
@@ -76,18 +76,20 @@ class Line:
         ]
 
     def membership_before(self, first: int) -> Membership:
-        """The membership just before this entry."""
+        """Return the membership just before this entry."""
         return [self.membership, *self.memberships(0, first - 1)][-1].membership
 
 
 def state_below(index: int) -> bytes:
-    """The state before this entry. Committed entries are equal everywhere."""
+    """Return the state before this entry. Committed entries are equal everywhere."""
     return b"all below %d" % index
 
 
 @dataclass(slots=True)
 class Model:
-    """The expectations. An operation with several steps first states what a crash during it may leave."""
+    """The expectations. An operation with several steps first sets the states that a crash during it may
+    leave.
+    """
 
     line: Line = field(default_factory=Line)
     durable: int = -1
@@ -103,5 +105,5 @@ class Model:
     offered: tuple[EntryId, Membership] | None = None  # a snapshot, which is committed
 
     def begin(self, first: int) -> None:
-        """The log begins there now."""
+        """Let the log begin here from now on."""
         self.first, self.firsts_possible = first, {first}

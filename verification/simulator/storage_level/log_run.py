@@ -1,8 +1,8 @@
 """One run of a log alone: incarnations with random work, each ended by a kill or a power loss, and checked on
 opening.
 
-Syncs may fail, too: the disk then lacks data of the page cache, and a process that is restarted on the
-same machine reads it there. Operations come one after another, but syncs stay open meanwhile and end in any
+Syncs may fail, too: the disk then lacks data of the page cache, and a process that is restarted on the same
+machine reads it there. Operations follow one after another, but syncs stay open during them and end in any
 order.
 """
 
@@ -62,11 +62,11 @@ class Clock:
         self.now_ms = 1_700_000_000_000
 
     def monotonic(self) -> float:
-        """Seconds."""
+        """Return the time in seconds."""
         return self.now_ms / 1000
 
     def wall_ms(self) -> int:
-        """Since the epoch."""
+        """Return the milliseconds since the epoch."""
         return self.now_ms
 
 
@@ -100,7 +100,7 @@ class LogRun:
         return (self.clock.now_ms - self.began_ms) / 1000
 
     def run(self) -> None:
-        """All incarnations. Raises ``Broken``."""
+        """Run all incarnations. Raises ``Broken``."""
         works = {
             "append": self.append,
             "truncate": self.truncate,
@@ -141,7 +141,7 @@ class LogRun:
         self._end()
 
     def append(self) -> None:
-        """A few batches, also of an earlier term than the replica's."""
+        """Append a few batches, also of an earlier term than the replica's."""
         if not self.term or self.rng.random() < 0.05:
             self.vote()
         model, old = self.model, self.model.line
@@ -161,7 +161,7 @@ class LogRun:
             self.faults[FULL_DISK] += 1
 
     def truncate(self) -> None:
-        """Uncommitted entries, mostly near the end."""
+        """Truncate uncommitted entries, mostly near the end."""
         lowest = max(self.model.first, self.model.committed + 1)
         firsts = [batch.base_offset for batch in self.model.line.batches if batch.base_offset >= lowest]
         if firsts:
@@ -200,14 +200,14 @@ class LogRun:
         self.trace.note(None, f"durable up to {durable}")
 
     def vote(self) -> None:
-        """In a later term."""
+        """Vote in a later term."""
         self.term += 1
         hard_state = HardState(Term(self.term), NodeId(self.rng.randint(1, 3)))
         self.model.hard_states.append(hard_state)
         self.log.save_hard_state(hard_state)
 
     def apply(self) -> None:
-        """Some durable entries; the state is stored where a segment begins, or as a checkpoint."""
+        """Apply some durable entries; the state is stored where a segment begins, or as a checkpoint."""
         model, states = self.model, self.log.states
         ends = [b.last_offset for b in model.line.batches if model.applied < b.last_offset <= model.durable]
         if not ends:
@@ -225,7 +225,9 @@ class LogRun:
             save_checkpoint(self.log, Index(until), state_below(until + 1))
 
     def _keep_a_state_ahead(self) -> None:
-        """A majority holds entries that this disk lacks: a crash may remove entries whose state is stored."""
+        """Store a state ahead of the log, as a majority holds entries that this disk lacks: a crash may
+        remove such entries.
+        """
         last = self.log.last_index
         if self._ahead_rng.random() < AHEAD_ODDS and last > self.log.durable_index:
             at = EntryId(self.log.term_at(last), last)
@@ -234,7 +236,9 @@ class LogRun:
             self.trace.note(None, f"keeps the state at {at}, ahead of what is durable")
 
     def retain(self) -> None:
-        """A log begins where it has a state; see ``raftlog.node.group.applier``."""
+        """Delete the beginning of the log, up to an index with a stored state; see
+        ``raftlog.node.group.applier``.
+        """
         model, log = self.model, self.log
         bases = [base for base in log.states.standing if model.first < base <= model.durable]
         wanted = self.rng.choice([model.first, *(base for base in bases if log.base_from(base) == base)])
@@ -242,13 +246,15 @@ class LogRun:
         model.firsts_possible = {model.first, *(segment.last + 1 for segment in closed)}
         first = int(truncate_prefix(log, Index(wanted)))
         if first != model.first:
-            checker.require(first == wanted, checker.D6, f"begins at {first}, {wanted} is asked for")
+            checker.require(
+                first == wanted, checker.D6, f"the log begins at {first}; the requested start is {wanted}"
+            )
             self.trace.note(None, f"begins at {first}")
             model.committed = max(model.committed, first - 1)  # as the group knew when it stored that state
         model.begin(first)
 
     def compact(self) -> None:
-        """A round over the closed segments; sometimes its memory is small."""
+        """Run a compaction round over the closed segments; sometimes its memory is small."""
         model, log = self.model, self.log
         log.note_commit_index(Index(model.committed))
         segments = [segment for segment in log.compactable_segments if segment.last <= model.applied]
@@ -275,7 +281,9 @@ class LogRun:
         self._clean_end = int(work.clean_end)
 
     def install(self) -> None:
-        """A snapshot replaces the log: with later entries, or with entries that conflict with it."""
+        """Install a snapshot in place of the log: with later entries, or with entries that conflict
+        with it.
+        """
         self.vote()
         self.take_sync()
         while self.pending:
@@ -312,13 +320,13 @@ class LogRun:
         model.allowed.clear()
 
     def fill_the_disk(self) -> None:
-        """Little space is left; the next time there is plenty again."""
+        """Leave little space on the disk; the next call frees plenty again."""
         used = self.filesystem.used_bytes
         is_full = self.filesystem.capacity_bytes is not None
         self.filesystem.capacity_bytes = None if is_full else used + self.rng.choice((0, 100, 1000))
 
     def look(self) -> None:
-        """Ends, and some bytes."""
+        """Check the ends, and some bytes."""
         first, last = int(self.log.first_index), int(self.log.last_index)
         if last >= first:
             first = self.rng.randint(first, last)
@@ -326,7 +334,7 @@ class LogRun:
         checker.check_now(self.log, self.model, first, last, self.rng.choice((1, 500, 10_000)))
 
     def wait(self) -> None:
-        """A pause; segments grow old."""
+        """Let time pass, in which segments grow old."""
         self.clock.now_ms += self.rng.choice((10, 2000))
 
     def _batch(self, base: int, epoch: int) -> Batch:
@@ -360,7 +368,7 @@ class LogRun:
         return fails
 
     def _die(self, power: float) -> None:
-        """The process ends, with or without the machine."""
+        """End the process, with or without the machine."""
         kind = LOSE_POWER if self.disk_rng.random() < power else CRASH
         self.faults[kind] += 1
         self.clock.now_ms += 1000
@@ -396,7 +404,9 @@ class LogRun:
         return log
 
     def _end(self) -> None:
-        """A clean stop makes all durable, and the next start begins with its state and cuts nothing."""
+        """Stop cleanly: all data becomes durable, and the next start begins with its state and cuts
+        no entry.
+        """
         self.filesystem.fails_sync = lambda path: False
         self.filesystem.crash_after_changes = None
         for work in (self.append, self.take_sync, self.append):
@@ -414,7 +424,7 @@ class LogRun:
 
 
 def run_log(seed: int, odds: LogOdds | None = None, *, keeps_lines: bool = False) -> Result:
-    """One seed, from the first opening to the result."""
+    """Run one seed, from the first opening to the result."""
     run = LogRun(seed, odds, keeps_lines=keeps_lines)
     violations: tuple[Violation, ...] = ()
     with gc_off():

@@ -25,7 +25,7 @@ NEEDED = ("append", "take sync", "finish sync", "vote")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOdds:
-    """One run's parameters. Some operations are often absent, or come all the time."""
+    """One run's parameters. Some operations are often absent, or very frequent."""
 
     incarnations: int = 6
     steps: int = 60  # of the longest incarnation
@@ -39,7 +39,9 @@ class LogOdds:
 
     @classmethod
     def drawn(cls, rng: random.Random) -> LogOdds:
-        """Each kind of work is sometimes absent, sometimes rare and sometimes frequent."""
+        """Draw the parameters. Each kind of work is sometimes absent, sometimes rare and sometimes
+        frequent.
+        """
         works = {
             kind: usual * (1.0 if kind in NEEDED else rng.choice((0.0, 0.3, 1.0, 1.0, 3.0)))
             for kind, usual in USUAL.items()

@@ -1,7 +1,7 @@
 """A log on pysyncobj, which loses acknowledged writes: docs/decisions/0018-pysyncobj-is-a-control.md.
 
-``run`` is a small chaos run of its own: three processes (``node``) with relays between them (``links``),
-clients (``load``), and the leader is killed while a follower catches up over a slow link.
+``run`` is a small chaos run: three processes (``node``) with relays between them (``links``) and clients
+(``load``); the leader is killed while a follower catches up over a slow link.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from raftlog.testing.waits import LIMIT_S
 __all__ = ["ControlFailed", "run"]
 
 NAME: Final = "pysyncobj"
-ROUNDS_MAX: Final = 12  # one is nearly always enough on an idle machine
+ROUNDS_MAX: Final = 12  # one round is nearly always enough on an idle machine
 BACKLOG: Final = 48  # values: far more than one message of the library contains
-STILL_S: Final = 0.15  # after a cut: then no acknowledgement is on its way any more
+STILL_S: Final = 0.15  # after a cut, until no acknowledgement is on its way
 SHORT_S: Final = 3.0  # the longest wait until the follower's log is short
 READER: Final = 1_000_000  # its number as a process
 
 
 def run(seed: int, directory: Path, *, has_slow_links: bool = True) -> ControlResult:
-    """Run the control once, in this directory, and judge it. Raises ``ControlFailed``.
+    """Run the control once, in this directory, and check its history. Raises ``ControlFailed``.
 
-    Without slow links the leader is killed once, and nothing else happens: then nothing must be lost.
+    Without slow links, the leader is killed once without other faults: then nothing must be lost.
     """
     directory.mkdir(parents=True, exist_ok=True)
     history = History()
@@ -55,7 +55,7 @@ def run(seed: int, directory: Path, *, has_slow_links: bool = True) -> ControlRe
 async def _run(rng: random.Random, directory: Path, history: History, has_slow_links: bool) -> list[str]:
     cluster = Cluster(directory)
     load = Load(cluster, history, rng.getrandbits(32))
-    rounds: list[str] = []  # what went wrong in each
+    rounds: list[str] = []  # the trouble of each round
     try:
         await cluster.open()
         producing = asyncio.create_task(load.run())
@@ -75,7 +75,7 @@ async def _run(rng: random.Random, directory: Path, history: History, has_slow_l
 
 
 async def _round(cluster: Cluster, load: Load, rng: random.Random, has_slow_links: bool) -> str:
-    """The leader is killed while one follower alone has what was acknowledged. Returns what went wrong."""
+    """Kill the leader while only one follower has the acknowledged values. Returns the trouble, if any."""
     leader = await cluster.settled()
     load.aim(leader)
     trouble = ""
@@ -98,11 +98,11 @@ async def _round(cluster: Cluster, load: Load, rng: random.Random, has_slow_link
 
 
 async def _depend_on_one_follower(cluster: Cluster, load: Load, rng: random.Random, leader: int) -> None:
-    """A follower falls behind, and catches up over a slow link, while the other one is cut off."""
+    """Let one follower fall behind and catch up over a slow link, while the other is cut off."""
     behind, other = rng.sample([node for node in NODES if node != leader], 2)
     for link in cluster.links(behind):
         link.be_slow(delay_s=rng.uniform(0.08, 0.15), bytes_per_s=rng.uniform(900_000, 1_200_000))
-    await load.wait_for_acknowledged(1, "at the begin")  # messages to the follower are under way
+    await load.wait_for_acknowledged(1, "at the beginning")  # messages to the follower are under way
     for link in cluster.links(behind):
         await link.cut()
     await load.wait_for_acknowledged(BACKLOG, "with one follower cut off")
@@ -126,20 +126,23 @@ async def _wait_until_short(cluster: Cluster, leader: int, behind: int) -> None:
 
 
 async def _has_lost(cluster: Cluster, history: History) -> bool:
-    """Whether the leader misses acknowledged values. A new leader may have applied values that it deleted."""
+    """Return whether the leader lacks acknowledged values.
+
+    A new leader may show values that it deletes later.
+    """
     found = set(await cluster.values(await cluster.leader()))
     return any(send.outcome is Outcome.ACKNOWLEDGED and send.value not in found for send in history.sends)
 
 
 async def _final_read(cluster: Cluster, load: Load, history: History) -> None:
-    """Read the stored values: all nodes are stopped without a fault and started, and the leader is read."""
+    """Read the stored values: stop all nodes without a fault, start them, and read from the leader."""
     await cluster.settled()
     for node in NODES:
         cluster.stop(node)
     for node in NODES:
         cluster.start(node)
     leader = await cluster.settled()
-    # A leader has applied all that is committed once it acknowledges a value of its own term.
+    # A leader has applied all committed entries once it acknowledges a value of its own term.
     reader, writer = await cluster.dial(leader)
     outcome = await load.send(READER, Append("the last", ""), reader, writer)
     writer.close()

@@ -1,4 +1,4 @@
-"""Three nodes as processes, and a link between each two of them."""
+"""Runs three nodes as processes, with a link between each pair."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ControlFailed(Exception):
 
 
 async def ask(request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Answer | None:
-    """The answer on an open connection; None if the connection ended. Raises ``OSError``."""
+    """Send a request on an open connection; None if the connection ended. Raises ``OSError``."""
     writer.write(msgspec.json.encode(request) + b"\n")
     await writer.drain()
     line = await reader.readline()
@@ -50,7 +50,7 @@ class Cluster:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         first = free_ports(3 * len(NODES))
-        # The library compares addresses as text: a node dials those that are less than its own.
+        # The library compares addresses as text: a node dials addresses that are less than its own.
         self._link_ports = {(1, 0): first, (2, 0): first + 1, (2, 1): first + 2}
         self._own_ports = [first + len(NODES) + node for node in NODES]
         self._client_ports = [first + 2 * len(NODES) + node for node in NODES]
@@ -79,13 +79,13 @@ class Cluster:
         return self._link_ports.get((of, other), self._own_ports[other])
 
     def kill(self, node: int) -> None:
-        """``kill -9``; returns when the process is gone."""
+        """Send ``kill -9``; return when the process has ended."""
         with self._processes.pop(node) as process:
             process.kill()
 
     def stop(self, node: int) -> None:
-        """The node closes its journal and ends."""
-        self._processes.pop(node).communicate()  # closes its input
+        """Stop a node: it closes its journal and ends."""
+        self._processes.pop(node).communicate()  # closes its input, which ends it
 
     async def close(self) -> None:
         """End all processes and links."""
@@ -103,17 +103,17 @@ class Cluster:
         return [link for pair, link in self._links.items() if node in pair]
 
     async def heal(self) -> None:
-        """All links are open and fast."""
+        """Open all links, and make them fast."""
         for link in self._links.values():
             link.be_fast()
             await link.open()
 
     async def dial(self, node: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A client's connection. Raises ``OSError``."""
+        """Open a client's connection. Raises ``OSError``."""
         return await asyncio.open_connection("127.0.0.1", self._client_ports[node], limit=LINE_BYTES_MAX)
 
     async def request(self, node: int, request: Request) -> Answer | None:
-        """One request on a connection of its own; None without an answer."""
+        """Send one request on a new connection; None without a response."""
         try:
             async with asyncio.timeout(ASK_S):
                 reader, writer = await self.dial(node)
@@ -125,23 +125,23 @@ class Cluster:
             return None
 
     async def state(self, node: int) -> State | None:
-        """The view of one node; None without an answer."""
+        """Return the state of one node; None without a response."""
         answer = await self.request(node, Describe())
         return answer if isinstance(answer, State) else None
 
     async def values(self, node: int) -> list[str]:
-        """All values that a node has applied. Raises ``ControlFailed``."""
+        """Return all values that a node has applied. Raises ``ControlFailed``."""
         answer = await self.request(node, Read())
         if not isinstance(answer, Values):
             raise ControlFailed(f"node {node} does not answer a read")
         return answer.values
 
     async def leader(self) -> int:
-        """The node that leads in the newest term. Raises ``ControlFailed``."""
+        """Return the node that leads in the newest term. Raises ``ControlFailed``."""
         return await self._find_leader(followed_by=0)
 
     async def settled(self) -> int:
-        """The leader of the newest term, once both other nodes follow it. Raises ``ControlFailed``."""
+        """Return the leader of the newest term, once both other nodes follow it. Raises ``ControlFailed``."""
         return await self._find_leader(followed_by=len(NODES) - 1)
 
     async def _find_leader(self, *, followed_by: int) -> int:

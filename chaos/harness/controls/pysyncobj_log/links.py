@@ -1,4 +1,4 @@
-"""Links between nodes: TCP relays that pass bytes in order, late and slowly, or not at all."""
+"""Links between nodes: TCP relays that pass bytes in order, delayed and slowly, or not at all."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ CHUNK_BYTES: Final = 4096
 UNDER_WAY_MAX: Final = 64  # chunks of one direction; then its sender waits
 BUFFER_BYTES: Final = 16 * 1024
 
-_UnderWay = asyncio.Queue[tuple[float, bytes]]  # the time of arrival; no bytes are the end
+_UnderWay = asyncio.Queue[tuple[float, bytes]]  # time of arrival; empty bytes are the end
 
 
 class Link:
-    """A relay in front of a node. Both directions are alike.
+    """A relay in front of a node, which treats both directions equally.
 
-    While it is cut nobody can connect. A cut ends all connections, and what is under way on them is lost.
+    While a link is cut, no node can connect. A cut ends all connections, and the bytes on their way are lost.
     """
 
     def __init__(self, port: int, target_port: int) -> None:
@@ -39,7 +39,7 @@ class Link:
         self._server = await asyncio.start_server(self._accept, sock=listening, limit=CHUNK_BYTES)
 
     async def cut(self) -> None:
-        """End all connections, and accept none."""
+        """End all connections, and accept no new ones."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -49,11 +49,11 @@ class Link:
         await asyncio.gather(*connections, return_exceptions=True)
 
     def be_slow(self, delay_s: float, bytes_per_s: float) -> None:
-        """Bytes sent from now on arrive later, and so many a second."""
+        """Delay bytes that are sent from now on, and limit their rate."""
         self._delay_s, self._bytes_per_s = delay_s, bytes_per_s
 
     def be_fast(self) -> None:
-        """Bytes sent from now on arrive as soon as those before them."""
+        """Pass bytes that are sent from now on as soon as earlier bytes have arrived."""
         self._delay_s, self._bytes_per_s = 0.0, None
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -85,7 +85,7 @@ class Link:
 
 async def _give(under_way: _UnderWay, writer: asyncio.StreamWriter) -> None:
     loop = asyncio.get_running_loop()
-    is_there = True  # the receiver
+    is_there = True  # whether the receiver is connected
     while True:
         due_s, data = await under_way.get()
         await asyncio.sleep(due_s - loop.time())

@@ -1,4 +1,4 @@
-"""Clients that append to the leader, and the history of what they saw."""
+"""Runs clients that append to the leader, and records the history of what they saw."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from chaos.harness.controls.pysyncobj_log.messages import Append, Appended, Refu
 from chaos.history import History, Outcome, Send
 
 PRODUCERS: Final = 24
-PADDING_BYTES: Final = 8_000  # random, so that the library cannot compress them away
+PADDING_BYTES: Final = 8_000  # random bytes, so that the library cannot compress them away
 ANSWER_S: Final = 15.0
 ACKNOWLEDGED_S: Final = 10.0
 PAUSE_S: Final = 0.02
 
 
 class Load:
-    """Producers, each with one value under way. After an unknown outcome it continues as another process."""
+    """Producers, each with one value under way.
+
+    After an unknown outcome a producer uses another process number.
+    """
 
     def __init__(self, cluster: Cluster, history: History, seed: int) -> None:
         self._cluster = cluster
@@ -32,7 +35,7 @@ class Load:
         self._connections: dict[asyncio.StreamWriter, int] = {}
 
     def aim(self, node: int) -> None:
-        """Use this leader; what others have not answered yet is unknown."""
+        """Use this leader; the outcome of values that other nodes have not answered is unknown."""
         self._target = node
         for writer, other in self._connections.items():
             if other != node:
@@ -41,7 +44,7 @@ class Load:
     async def wait_for_acknowledged(
         self, values: int, when: str, *, within_s: float = ACKNOWLEDGED_S
     ) -> None:
-        """Wait until so many further values have been acknowledged. Raises ``ControlFailed``."""
+        """Wait until this number of further values has been acknowledged. Raises ``ControlFailed``."""
         goal, begun_s = self._history.count(Outcome.ACKNOWLEDGED) + values, time.monotonic()
         while self._history.count(Outcome.ACKNOWLEDGED) < goal:
             if time.monotonic() > begun_s + within_s:
@@ -74,7 +77,7 @@ class Load:
             await asyncio.sleep(PAUSE_S)
 
     async def _send_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, node: int) -> None:
-        """Send values until a value is not acknowledged, or another node is the leader to use."""
+        """Send values until one is not acknowledged, or another node is the leader to use."""
         process = next(self._processes)
         for number in count():
             padding = base64.b64encode(self._rng.randbytes(PADDING_BYTES)).decode()
@@ -85,7 +88,7 @@ class Load:
     async def send(
         self, process: int, value: Append, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> Outcome:
-        """One value, once."""
+        """Send one value once."""
         invoked_s = time.monotonic()
         outcome, offset = Outcome.UNKNOWN, None
         try:

@@ -1,4 +1,4 @@
-"""The requests of clients and the responses of a node: one JSON object a line."""
+"""Defines the requests of clients and the responses of a node: one JSON object per line."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import msgspec
 
 
 class Append(msgspec.Struct, frozen=True, tag=True):
-    """Add a value; only a node that believes to lead accepts it."""
+    """Request to add a value; only a node that believes to lead accepts it."""
 
     value: str
     padding: str
 
 
 class Read(msgspec.Struct, frozen=True, tag=True):
-    """All values that this node has applied."""
+    """Request for all values that this node has applied."""
 
 
 class Describe(msgspec.Struct, frozen=True, tag=True):
-    """Who leads?"""
+    """Request for the state of this node."""
 
 
 class Appended(msgspec.Struct, frozen=True, tag=True):
@@ -33,22 +33,22 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 class Uncertain(msgspec.Struct, frozen=True, tag=True):
     """The library reported a failure after it had accepted the value."""
 
-    reason: int  # of ``pysyncobj.FAIL_REASON``
+    reason: int  # one of ``pysyncobj.FAIL_REASON``
 
 
 class Values(msgspec.Struct, frozen=True, tag=True):
-    """In the order of their offsets, which begin with 0."""
+    """Applied values in the order of their offsets, which begin with 0."""
 
     values: list[str]
 
 
 class State(msgspec.Struct, frozen=True, tag=True):
-    """The view of one node."""
+    """The state of one node."""
 
     is_leader: bool
     term: int
-    committed: int  # the index of an entry
-    entries: int  # in the log
+    committed: int  # index of an entry
+    entries: int  # number of entries in the log
 
 
 Request = Append | Read | Describe

@@ -1,4 +1,4 @@
-"""One node in a process of its own: pysyncobj, unmodified, and a socket for clients. It ends with its input.
+"""Runs one node as a process: unmodified pysyncobj, and a socket for clients. It ends when its input ends.
 
 ``python -m chaos.harness.controls.pysyncobj_log.node SETTINGS``, where ``SETTINGS`` is a JSON object.
 """
@@ -35,7 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The addresses of one node and of its peers, and the path of its journal."""
 
     own: str  # host:port of its name, where it also listens for other nodes
-    others: list[str]  # as this node knows them: the others, or the links to them
+    others: list[str]  # as this node knows them: the other nodes, or the links to them
     client_port: int
     journal: str
 
@@ -43,8 +43,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class ReplicatedLog(SyncObj):  # type: ignore[misc]
     """The values that the library has applied.
 
-    An append is acknowledged when the library reports that it is committed and applied. Its callback gets the
-    offset and one of ``pysyncobj.FAIL_REASON``.
+    An append is acknowledged when the library reports that it is committed and applied. The callback of an
+    append gets the offset and one of ``pysyncobj.FAIL_REASON``.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class ReplicatedLog(SyncObj):  # type: ignore[misc]
         conf: SyncObjConf,
         transport: Transport | None = None,
     ) -> None:
-        self._values: list[str] = []  # before the library looks at all attributes
+        self._values: list[str] = []  # set before the library inspects all attributes
         super().__init__(own, others, conf, transport=transport)
 
     @property
     def values(self) -> list[str]:
-        """Applied here, in the order of their offsets."""
+        """Values applied on this node, in the order of their offsets."""
         return list(self._values)
 
     @replicated  # type: ignore[untyped-decorator]
@@ -77,7 +77,7 @@ class Face:
         self._loop = asyncio.get_running_loop()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, one request at a time."""
+        """Serve one connection, one request at a time."""
         try:
             while line := await reader.readline():
                 answer = await self._answer(_REQUESTS.decode(line))
@@ -131,7 +131,7 @@ async def _main(settings: Settings) -> None:
     )
     log = ReplicatedLog(settings.own, settings.others, conf)
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(sys.stdin.fileno(), stopped.set)  # nobody writes there: it is readable once it ends
+    loop.add_reader(sys.stdin.fileno(), stopped.set)  # the input gets no data: it is readable once it ends
     server = await asyncio.start_server(
         Face(log).serve, "127.0.0.1", settings.client_port, limit=LINE_BYTES_MAX
     )

@@ -1,7 +1,7 @@
-"""Brokers that are balanced, by themselves and by administrators, while others die.
+"""Balancing of brokers, by the cluster itself and by administrators, while brokers die.
 
 Decides: which plans are made, carried out late, twice, or cancelled. Checks all moves of replicas (I40, I41),
-and that all brokers carry alike in the end (L13). Leaves to others: deaths (``healing``).
+and that all brokers have equal shares at the end (L13). Leaves to others: deaths (``healing``).
 """
 
 from __future__ import annotations

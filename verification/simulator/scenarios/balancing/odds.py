@@ -9,7 +9,7 @@ from typing import Final
 from verification.simulator.odds import Odds
 
 PLAN: Final = "plan"
-"""An operator has the brokers balanced: by a new plan, an old one, or a cancelled one."""
+"""An operator requests balancing: with a new plan, an old one, or a cancelled one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class BalanceOdds:
 
 
 def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, BalanceOdds]:
-    """Brokers are balanced, in some runs by plans of operators only."""
+    """Draw a run in which brokers are balanced, in some runs by plans of operators only."""
     after_ms, moves_max = rng.choice((1_000, 2_000, 4_000)), rng.choice((0, 1, 2, 2, 10))
     settings = replace(cluster.settings, balance_after_ms=after_ms, balancing_moves_max=moves_max)
     return replace(cluster, settings=settings, timed=(*cluster.timed, *(PLAN,) * 4)), BalanceOdds()

@@ -1,9 +1,9 @@
-"""An administrator who has the brokers balanced, and what must hold of all moves of replicas.
+"""An administrator who requests balancing, and the rules for all moves of replicas.
 
 Decides: which plans are made, carried out late, twice, or cancelled. Checks that a group never has fewer
 voters than its topic has replicas, that no broker has two replicas of a partition (I40), that one plan ends
-before another begins (I41), and at the end that all brokers carry alike and nothing moves any more (L13).
-Leaves to others: deaths, and that each partition has its replicas (``deaths``).
+before another begins (I41), and at the end that all brokers have equal shares and no replica moves any more
+(L13). Leaves to others: deaths, and that each partition has its replicas (``deaths``).
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Balancing(Part):
     # The administrator.
 
     def faults(self) -> dict[str, Timed]:
-        """An administrator has the brokers balanced."""
+        """Return the fault of the scenario: an administrator requests balancing."""
         return {PLAN: self._begin_plan}
 
     def _begin_plan(self, rng: random.Random) -> None:
-        """A plan is made, carried out, perhaps later or twice, and perhaps cancelled."""
+        """Request a plan, which is carried out, perhaps later or twice, and perhaps cancelled."""
         task = asyncio.get_running_loop().create_task(self._plan(random.Random(rng.random())))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -86,7 +86,7 @@ class Balancing(Part):
     # Checks.
 
     def shown(self, image: MetadataImage) -> None:
-        """A broker has applied metadata."""
+        """Check the moves in metadata that a broker has applied."""
         if image.version <= self._newest.version:
             return
         earlier, self._newest = self._newest.plan, image
@@ -101,7 +101,7 @@ class Balancing(Part):
                     self._cluster.violated(VOTERS, detail)
 
     def changed(self, record: GroupRecord, replica: ReplicaRecord, group: RaftGroup[object]) -> None:
-        """A replica has changed."""
+        """Check a replica that has changed."""
         factor = self._factors.get(record.group_id, 0)
         few = [sorted(half) for half in group.membership.halves if len(half) < factor]
         if few and group.membership.members:
@@ -109,7 +109,9 @@ class Balancing(Part):
             self._cluster.violated(VOTERS, detail)
 
     async def faults_ended(self) -> None:
-        """Return once nothing moves, and all brokers carry alike where that needs no administrator."""
+        """Return once no replica moves, and all brokers have equal shares where that needs no
+        administrator.
+        """
         deadline = self._cluster.loop.now + BALANCED_S
         problems = list(self._problems())
         while problems and self._cluster.loop.now < deadline:

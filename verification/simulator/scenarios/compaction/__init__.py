@@ -1,4 +1,4 @@
-"""Clients of a compacted topic with few keys, and what its readers must see in the end.
+"""Clients of a compacted topic with few keys, and what its readers must see at the end.
 
 Decides: which keys are written and deleted, and what a reader from any offset sees (I34). Leaves to others:
 what the files of each replica still have (``originals``), and single responses (``response_checks``).

@@ -44,7 +44,7 @@ class KeyWriter(Producer):
     def _remember(
         self, process: int, values: list[str], invoked: float, outcome: Outcome, receipt: AppendReceipt | None
     ) -> None:
-        """The history is the committed log, which has every acknowledged record (I19)."""
+        """Remember nothing: the history is the committed log, which has every acknowledged record (I19)."""
 
 
 class KeyReader(Client):

@@ -29,7 +29,7 @@ class CompactedOdds:
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
-        """Few keys, small segments, and tombstones that go soon."""
+        """Draw few keys, small segments, and tombstones that are removed soon."""
         return cls(
             partitions=rng.choice((1, 1, 2)),
             keys=rng.choice((2, 5, 12)),
@@ -45,7 +45,7 @@ class CompactedOdds:
 
     @property
     def topic_config(self) -> Config:
-        """With underscores for dots."""
+        """The configuration of the topic, with underscores for dots."""
         deletes = self.retention_bytes >= 0
         return {
             "cleanup_policy": "compact,delete" if deletes else "compact",
@@ -58,6 +58,6 @@ class CompactedOdds:
 
 
 def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, CompactedOdds]:
-    """A run without administrators, with a compacted topic."""
+    """Draw a run without administrators, with a compacted topic."""
     cluster = cluster.with_few_clients(rng)
     return replace(cluster, segment_bytes=1024), CompactedOdds.drawn(rng)

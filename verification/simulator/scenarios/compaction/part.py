@@ -1,4 +1,4 @@
-"""The compacted topic of a run, and what its readers must see in the end."""
+"""The compacted topic of a run, and what its readers must see at the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STARTS: Final = 4  # of the final reads, besides the beginning
 
 
 class CompactedTopic(Part):
-    """The compacted topic of a run: its clients, and the checks in the end."""
+    """The compacted topic of a run: its clients, and the checks at the end."""
 
     def __init__(self, cluster: SimulatedCluster, faults: Faults, odds: CompactedOdds) -> None:
         self._cluster = cluster
@@ -35,11 +35,11 @@ class CompactedTopic(Part):
         self._client = Client(cluster, "finisher of keys")
 
     def topics(self, config: Config) -> list[Topic]:
-        """The compacted one."""
+        """Return the compacted topic."""
         return [Topic(LATEST, self._odds.partitions, self._odds.topic_config)]
 
     def target(self, rng: random.Random) -> tuple[str, int] | None:
-        """Mostly a partition of its topic."""
+        """Return mostly a partition of the compacted topic."""
         return (LATEST, self._odds.partitions) if rng.random() < 0.7 else None
 
     def actors(self) -> list[Actor]:
@@ -54,7 +54,9 @@ class CompactedTopic(Part):
         return [*writers, *readers]
 
     async def actors_ended(self) -> None:
-        """Every partition takes one more record in time (L2): a key of its own, with a new end of the log."""
+        """Check that every partition accepts one more record in time (L2): with a key of its own, as a new
+        end of the log.
+        """
         for partition in range(self._odds.partitions):
             target = TopicPartition(LATEST, partition)
             data = build_batch([Record(key=b"last", value=b"1")], codec=Codec.NONE, timestamp_ms=0)
@@ -65,12 +67,12 @@ class CompactedTopic(Part):
                     break
                 except RaftlogError as error:
                     if self._cluster.loop.now > deadline:
-                        self._cluster.violated(WORKS, f"{target} takes nothing: {error!r}")
+                        self._cluster.violated(WORKS, f"{target} accepts no record: {error!r}")
                         return
                     await self._client.pause()
 
     async def check(self) -> dict[str, int]:
-        """Readers from the beginning, and from some other offsets on (I34)."""
+        """Check what readers from the beginning, and from some other offsets on, get (I34)."""
         for partition in range(self._odds.partitions):
             record = self._record(partition)
             end = record.committed[-1].last + 1

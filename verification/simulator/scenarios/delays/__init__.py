@@ -5,7 +5,7 @@ faults of brokers (``verification.simulator.faults``), and the logs as bytes
 (``verification.simulator.originals``).
 
 ``judge`` follows the committed records of ``__delayed`` and of the target topics, without code of the
-coordinator, and compares them with each other and with the answers. ``part`` is the whole.
+coordinator, and compares them with each other and with the answers. ``part`` combines all of it.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class DelayedClient(Client):
             await asyncio.sleep(self.rng.expovariate(1.0) * odds.think_s)
 
     async def reaches(self, machine: Machine, within_s: float) -> bool:
-        """Whether a broker accepts a message in this time."""
+        """Return whether a broker accepts a message in this time."""
         deadline = self.cluster.loop.now + within_s
         while not await self._add(machine, is_probe=True):
             if self.cluster.loop.now > deadline:
@@ -106,7 +106,7 @@ class DelayedClient(Client):
 
     @staticmethod
     def _shrinking(machine: Machine) -> int:
-        """The number of partitions of the topic, as a broker knows; some may be removed by now."""
+        """Return the number of partitions of the topic, as a broker knows it; some may have been removed."""
         topics = {} if machine.broker is None else machine.broker.controller.image.topics
         return len(topics[SHRINKING].partitions) if SHRINKING in topics else 1
 
@@ -178,7 +178,7 @@ class DelayedClient(Client):
             self._judge.unknown(which.id)
 
     async def _limit(self, bytes_max: int | None) -> None:
-        """Have the topic refuse batches that it has taken before, or take them again."""
+        """Let the topic refuse batches that it accepted before, or accept them again."""
         try:
             await self.ask(
                 self.machine(),

@@ -1,4 +1,5 @@
-"""Compares what is committed about delayed messages with what is in their topics, and with the answers.
+"""Compares the committed records about delayed messages with the records in their topics, and with the
+answers.
 
 Decides: D1 to D6. Leaves to others: the end of a run (``part``).
 """
@@ -77,7 +78,7 @@ class Judge(PatientJudge):
     # What is committed.
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """The commit index of a group has changed."""
+        """Read the committed batches of a group whose commit index has changed."""
         record = self._cluster.checker.groups[group_id]
         place = self.place_of(record)
         if place is None:
@@ -90,7 +91,7 @@ class Judge(PatientJudge):
         self.check_waiting()
 
     def _take(self, machine: Machine, partition: int, batch: Original) -> None:
-        """Records of ``__delayed``; each of them is taken although one before it has broken a rule."""
+        """Process records of ``__delayed``, each of them even if one before it has broken a rule."""
         broken: Broken | None = None
         for record in batch.records:
             row = KINDS.decoded(record.key, record.value)
@@ -183,9 +184,10 @@ class Judge(PatientJudge):
         self.on_assigned(machine, (key.topic, key.partition))
 
     def _check_goes_on(self, key: LaneKey, before: Lane | None, after: Lane | None) -> None:
-        """The target takes each sequence of an epoch once: none comes again while the target exists.
+        """Check that the target accepts each sequence of an epoch once, as long as the target exists.
 
-        A lane may go when its target has gone, and then what was on its way has failed.
+        A lane may be removed when its target was deleted, and then the messages that were being delivered
+        have failed.
         """
         on_its_way = () if before is None else before.ids
         if after is None:
@@ -206,7 +208,7 @@ class Judge(PatientJudge):
         return lane is not None and id_ in lane.ids
 
     def _arrive(self, place: Place, batch: Original) -> None:
-        """Records of a target topic, whose values are ids."""
+        """Process records of a target topic, whose values are ids."""
         broken: Broken | None = None
         for record in batch.records:
             id_ = record.value or b""
@@ -231,17 +233,17 @@ class Judge(PatientJudge):
     # Requests and answers.
 
     def asks(self, *asked: Asked) -> None:
-        """A request is about to be sent, once."""
+        """Note a request that is about to be sent, once."""
         for each in asked:
             self._asked.sends(each)
 
     def refused(self, error: RaftlogError, *asked: Asked) -> None:
-        """A request was answered with an error."""
+        """Note a request that was answered with an error."""
         for each in asked:
             self.checked(partial(self._asked.refused, each, error))
 
     def accepted(self, ids: tuple[bytes, ...], due_ms: tuple[int, ...]) -> None:
-        """A request to add was answered: all of it is committed, with these times."""
+        """Check an accepted addition: all of it is committed, with these times."""
 
         def check() -> None:
             for id_, at_ms in zip(ids, due_ms, strict=True):
@@ -252,24 +254,24 @@ class Judge(PatientJudge):
         self.when_known(check)
 
     def cancelled(self, id_: bytes) -> None:
-        """A cancellation was in time."""
+        """Check a cancellation that was in time."""
         self._told(id_, "it is cancelled", lambda known: known.outcome == "cancelled")
 
     def too_late(self, id_: bytes) -> None:
-        """A request was refused, because the message is delivered or on its way."""
+        """Check a request that was refused because the message is delivered or is being delivered."""
         self._told(id_, "it is delivered", lambda known: known.was_assigned and known.outcome != "cancelled")
 
     def changes_of(self, id_: bytes) -> int:
-        """The number of known changes of the due time of a message."""
+        """Return the number of known changes of the due time of a message."""
         known = self.known.get(id_)
         return 0 if known is None else len(known.changes)
 
     def changed(self, id_: bytes, due_ms: int, before: int) -> None:
-        """A message has got another time, and had so many before it was asked for."""
+        """Check a message whose due time was changed; it had this number of changes before the request."""
         self._told(id_, f"it is due at {due_ms}", lambda known: due_ms in known.changes[before:])
 
     def unknown(self, id_: bytes) -> None:
-        """An accepted message is not known: so it was cancelled."""
+        """Check an accepted message that a broker does not know: it was cancelled."""
         self._told(id_, "it is unknown", lambda known: known.outcome == "cancelled")
 
     def _told(self, id_: bytes, what: str, holds: Callable[[Known], bool]) -> None:

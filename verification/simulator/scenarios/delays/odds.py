@@ -53,7 +53,7 @@ class DelayOdds:
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
-        """For one seed."""
+        """Draw the parameters for one seed."""
         return cls(
             coordinators=rng.choice((1, 1, 2)),
             targets=rng.choice((1, 2)),

@@ -1,4 +1,6 @@
-"""The delayed messages of a run: their clients, and when all of them must be in their topics (D7)."""
+"""The delayed messages of a run: their clients, and the time at which all messages must be in their topics
+(D7).
+"""
 
 from __future__ import annotations
 
@@ -54,11 +56,11 @@ class Delays(Part):
         self._probe = DelayedClient(cluster, "delays probe", odds, self.judge)
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """The commit index of a group has changed."""
+        """Handle a commit index that has changed."""
         self.judge.committed(machine, group_id)
 
     def topics(self, config: Config) -> list[Topic]:
-        """``__delayed`` may be created by its first user instead."""
+        """Return the topics of the run; ``__delayed`` may be created by its first user instead."""
         odds = self._odds
         more: Config = {"segment_bytes": LONG_SEGMENT} if odds.lowers_limit else {}
         topics = [Topic(REMINDERS, odds.targets, config | more), Topic(FLEETING, 1, config)]
@@ -71,7 +73,7 @@ class Delays(Part):
         return topics
 
     def target(self, rng: random.Random) -> tuple[str, int] | None:
-        """Mostly one of its topics."""
+        """Return mostly a topic of the scenario."""
         return rng.choice(self._odds.topics) if rng.random() < 0.8 else None
 
     def actors(self) -> list[Actor]:
@@ -87,13 +89,15 @@ class Delays(Part):
         return [*self._clients, *([administrator] if self._odds.removes_partitions else [])]
 
     async def actors_ended(self) -> None:
-        """After the last client: late requests are over, and every message has left or failed (D7)."""
+        """Act after the last client: late requests have ended, and every message was delivered or has failed
+        (D7).
+        """
         for client in self._clients:
             while client.requests:
                 await asyncio.wait(client.requests)
         for machine in self._cluster.machines:
             if not await self._probe.reaches(machine, RECOVERY_S):
-                self._cluster.violated(IN_TIME, f"{machine.name} accepts nothing")
+                self._cluster.violated(IN_TIME, f"{machine.name} accepts no message")
         ended, deadline = -1, 0.0
         while (problem := self._problem()) is not None:
             before, ended = ended, sum(bool(known.outcome) for known in self.judge.known.values())
@@ -106,7 +110,7 @@ class Delays(Part):
             self.judge.look()
 
     async def check(self) -> dict[str, int]:
-        """In the end: no answer is of what no log shows. How often things happened that count as faults."""
+        """Check that each answer follows from a log. Returns counts of what the run reports beside faults."""
         self.judge.look()
         if self.judge.waiting:
             self._cluster.violated(IN_TIME, f"{len(self.judge.waiting)} checks are of what no log shows")
@@ -119,10 +123,10 @@ class Delays(Part):
         for id_, known in self.judge.known.items():
             is_gone = known.message.topic == FLEETING and bool(known.failed)
             if not known.outcome and not is_gone:
-                return f"{id_.hex()} is still there: {known}"
+                return f"{id_.hex()} is still pending: {known}"
             is_here = id_ in self.judge.arrived
             if known.outcome == "delivered" and known.message.topic != FLEETING and not is_here:
-                return f"{id_.hex()} is nowhere: {known}"
+                return f"{id_.hex()} is in no partition: {known}"
         return None
 
     # Moments for faults.

@@ -1,6 +1,7 @@
 """A client that deletes the oldest records of the partitions that others use.
 
-Decides: which records, and when. Leaves to others: whether they come back (``log_starts``).
+Decides: which records, and when. Leaves to others: whether deleted records become visible again
+(``log_starts``).
 """
 
 from __future__ import annotations

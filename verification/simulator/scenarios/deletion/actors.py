@@ -1,6 +1,7 @@
 """A client that deletes the oldest records of the partitions that others use.
 
-Decides: which records, and when. Leaves to others: whether they come back (``log_starts``).
+Decides: which records, and when. Leaves to others: whether deleted records become visible again
+(``log_starts``).
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from verification.simulator.simulated_cluster import SimulatedCluster
 
 
 class Deleter(Client):
-    """Deletes up to some offset near the end, which it may know too high; continues after refusals."""
+    """Deletes up to some offset near the end, which may be above the real end; continues after refusals."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         super().__init__(cluster, "deleter")
 
     async def run(self) -> None:
-        """One partition after the other."""
+        """Delete from one partition after the other."""
         while self.cluster.is_producing:
             await self.cluster.rest()
             await self.pause()

@@ -1,4 +1,4 @@
-"""Checks of expiry: a coordinator forgets only rows that nobody has used for a retention of trusted time.
+"""Checks of expiry: a coordinator deletes only rows that were unused for a retention of trusted time.
 
 Decides: whether a deletion came too early, by the requests that were sent and by the clocks of the machines.
 Leaves to others: what is used (``idle_groups``, ``transactions.idle``), and when clocks jump (``clocks``).
@@ -23,13 +23,13 @@ DECIDED_S: Final = 1.0  # before it is appended, at most
 
 @dataclass(slots=True)
 class _Trust:
-    """When no time could be trusted on a machine: since then, and the spans before."""
+    """The times without trust in a machine's clock: since when there is none, and the earlier spans."""
 
     since_s: float | None = None
     spans: list[tuple[float, float]] = field(default_factory=list)
 
     def look(self, is_trusted: bool, now_s: float) -> None:
-        """The clock as it is now."""
+        """Note the clock as it is now."""
         if is_trusted and self.since_s is not None:
             self.spans.append((self.since_s, now_s))
             self.since_s = None
@@ -37,13 +37,13 @@ class _Trust:
             self.since_s = now_s
 
     def lacked(self, first_s: float, last_s: float) -> bool:
-        """Whether no time was trusted from one time to another."""
+        """Return whether no time was trusted from one time to another."""
         spans = self.spans if self.since_s is None else [*self.spans, (self.since_s, float("inf"))]
         return any(begin_s <= first_s and last_s <= end_s for begin_s, end_s in spans)
 
 
 class Forgetting:
-    """The uses and the deletions of things that are kept for a retention after their last use."""
+    """The uses and the deletions of rows that are kept for a retention after their last use."""
 
     def __init__(self, cluster: SimulatedCluster, retention_ms: int, *, kept: str, trusted: str) -> None:
         """``kept`` and ``trusted`` are the invariants that a deletion may break."""
@@ -60,16 +60,19 @@ class Forgetting:
             self._trust[machine.node].look(self._may_be_trusted(machine), self._cluster.loop.now)
 
     def _may_be_trusted(self, machine: Machine) -> bool:
-        """Whether its clock is near the time, and its broker knows one. Machines that are off count, too."""
+        """Return whether a machine's clock is near the time and its broker knows one.
+
+        Machines that are off count, too.
+        """
         is_near = abs(machine.wall_skew_ms) <= CLOCK_BOUNDS.jump_ms_max
         return machine.broker is None or (is_near and self._cluster.clocks.knows(machine))
 
     def used(self, thing: Hashable, sent_s: float) -> None:
-        """A request that was sent then is committed."""
+        """Note the committed request that was sent at this time."""
         self._used_s[thing] = sent_s
 
     def deleted(self, thing: Hashable, writer: NodeId, at_s: float) -> None:
-        """A deletion that this leader has appended then is committed. Raises ``Broken``."""
+        """Check a committed deletion that this leader has appended at this time. Raises ``Broken``."""
         self.forgotten += 1
         used_s = self._used_s.pop(thing, 0.0)
         if at_s - used_s < self._retention_s - RIGHT_S:

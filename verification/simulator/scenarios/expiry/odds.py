@@ -1,4 +1,4 @@
-"""The random parameters of groups that nobody uses: they expire in the run, while wall clocks jump."""
+"""The random parameters of unused groups: they expire in the run, while wall clocks jump."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ BESIDE_CLOCKS: Final = ("kill", "lose power", "isolate leader", "depose", "trans
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiryOdds:
-    """Coordinators look for groups to forget as often as the retention lasts."""
+    """The settings of expiry. Coordinators look for unused rows as often as the retention lasts."""
 
     retention_ms: int  # of the offsets of a group without members
     pause: float  # the mean time between two commits of a group, as a multiple of the retention
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self | None:
-        """For one seed; None for most of them."""
+        """Draw the parameters for one seed; None for most of them."""
         if rng.random() >= EXPIRY_ODDS:
             return None
         return cls(retention_ms=rng.choice((1_000, 2_000)), pause=rng.choice((0.3, 0.7, 1.5)))
 
 
 def perhaps(cluster: Odds, rng: random.Random) -> Odds:
-    """A run of groups or transactions; in some of them unused rows expire, among few other faults.
+    """Draw a run of groups or transactions; in some of them unused rows expire, among few other faults.
 
     Wall clocks jump, and run equally fast.
     """

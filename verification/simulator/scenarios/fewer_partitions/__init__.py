@@ -1,8 +1,9 @@
 """Partitions that are decommissioned, recommissioned, removed and added again, while others produce.
 
-Decides: the requests of administrators, and the rules that the records prove: what was refused is not
-stored, what was acknowledged is stored once and stays until somebody asks to delete it, and no offset names
-two records. Leaves to others: the faults, and the rules of every topic (``checker``, ``incarnations``).
+Decides: the requests of administrators, and the rules that are checked on the records: a refused record is
+not stored, an acknowledged record is stored once and stays until a client requests its deletion, and no
+offset names two records. Leaves to others: the faults, and the rules of every topic (``checker``,
+``incarnations``).
 """
 
 from __future__ import annotations

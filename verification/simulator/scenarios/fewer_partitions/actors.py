@@ -36,7 +36,7 @@ PARTITIONS_MAX: Final = 5
 ACTIONS: Final = {"decommission": 4, "recommission": 2, "add": 4, "delete": 5}
 """Actions of an administrator, and their weights."""
 WITHOUT_RETURN: Final = {**ACTIONS, "recommission": 0}
-"""No request that was delayed since before a decommission can be stored after its end."""
+"""The time after a decommission after which no earlier delayed request can be stored."""
 
 Incarnation = tuple[int, int]
 
@@ -55,7 +55,9 @@ class Known:
 
 
 class Producer(Client):
-    """Sends each value to one partition after the other, until one has it; repeats with the same sequence."""
+    """Sends each value to one partition after the other until one has stored it; repeats with the same
+    sequence.
+    """
 
     def __init__(self, cluster: SimulatedCluster, name: str, known: Known) -> None:
         super().__init__(cluster, name)
@@ -66,7 +68,7 @@ class Producer(Client):
         self._values = 0
 
     async def run(self) -> None:
-        """One value after the other."""
+        """Produce one value after the other."""
         while self.cluster.is_producing:
             await self.cluster.rest()
             with contextlib.suppress(RaftlogError):
@@ -90,7 +92,10 @@ class Producer(Client):
                 return
 
     async def _send(self, value: str, partition: int) -> bool:
-        """Whether the partition has the record, or may have it. A new epoch follows a refused sequence."""
+        """Return whether the partition has the record, or may have it.
+
+        A new epoch follows a refused sequence.
+        """
         target = TopicPartition(TOPIC, partition)
         data = build_batch(
             [Record(value=value.encode())],
@@ -153,7 +158,7 @@ class PartitionAdministrator(Client):
         }
 
     async def run(self) -> None:
-        """One action after the other."""
+        """Carry out one action after the other."""
         while self.cluster.is_producing:
             await self.cluster.rest()
             kind = self.rng.choices(list(self._weights), list(self._weights.values()))[0]
@@ -221,12 +226,12 @@ class PartitionAdministrator(Client):
 
 
 class Reader(Client):
-    """Reads the topic when nothing goes wrong any more."""
+    """Reads the topic after all faults have ended."""
 
     removals = 0  # partition numbers that were removed at least once
 
     async def read_all(self) -> dict[tuple[int, int], str]:
-        """Partition and offset of each value."""
+        """Return the partition and offset of each value."""
         found: dict[tuple[int, int], str] = {}
         while True:
             with contextlib.suppress(RaftlogError):

@@ -1,4 +1,4 @@
-"""A topic whose partitions are decommissioned, and the rules that its records prove in the end."""
+"""A topic whose partitions are decommissioned, and the rules that are checked on its records at the end."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ class FewerPartitions(Part):
         ]
 
     async def check(self) -> dict[str, int]:
-        """The end of a run: read everything. Gives how often what the rules are about has happened."""
+        """Read all records at the end of a run, and check them.
+
+        Returns counts of what the rules are about.
+        """
         reader = Reader(self._cluster, "fewer reader")
         found = await reader.read_all()
         counts: Counter[str] = Counter()

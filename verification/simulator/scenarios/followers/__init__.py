@@ -17,7 +17,7 @@ from verification.simulator.scenarios.followers.part import Followers
 
 
 def _base(rng: random.Random) -> Odds:
-    """In half of the runs with transactions."""
+    """Draw the base of the run: in half of the runs with transactions."""
     return transactions.SCENARIO.drawn(rng) if rng.random() < 0.5 else Odds.drawn(rng)
 
 

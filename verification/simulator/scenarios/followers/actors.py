@@ -1,4 +1,4 @@
-"""Readers that any replica may serve, and the checks of what it shows.
+"""Readers that any replica may serve, and the checks of what a replica shows.
 
 Decides: which replica is asked, with which bounds, and what its response must know. A reader changes the
 replica at each read and continues at its position, so that the checkers of histories see gaps and
@@ -43,7 +43,7 @@ class Acknowledged:
         self._newest: list[int] = []  # the highest offset up to each time
 
     def by(self, time_s: float) -> int:
-        """The highest offset that was acknowledged by then; -1 before any was."""
+        """Return the highest offset that was acknowledged at this time; -1 before any was."""
         for send in self._sends[self._seen :]:
             if (
                 send.partition == self._partition
@@ -101,7 +101,7 @@ class FollowerReader(Client):
         return result.next_offset
 
     async def _fetch(self, request: FetchRequest, broker: Broker) -> FetchResult:
-        """In the broker's process: what it knows is checked when it answers."""
+        """Fetch in the broker's process: the knowledge of the broker is checked when it answers."""
         began = self.cluster.loop.now
         target = self.cluster.checked[self._partition]
         result: FetchResult = await broker.gateway.fetch(target, request)
@@ -139,7 +139,7 @@ class FollowerTransactionReader(TransactionReader):
         self._odds = odds
 
     async def read(self, position: int, *, wait_ms: int) -> FetchResult:
-        """Once; what is stable at one replica may not be so yet at the next."""
+        """Read once. What is stable at one replica may not be stable yet at the next."""
         request = self._odds.request(self.rng, position, committed_only=self._committed_only)
         result: FetchResult = await self.ask(
             self.machine(),

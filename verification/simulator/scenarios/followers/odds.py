@@ -22,14 +22,14 @@ class FollowerOdds:
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
-        """Bounds below and above the time that elections take."""
+        """Draw bounds below and above the time that elections take."""
         return cls(
             readers=rng.choice((2, 3)),
             staleness_ms=rng.choice(((500,), (500, 1_000), (700, 3_000), (2_000,))),
         )
 
     def request(self, rng: random.Random, position: int, *, committed_only: bool) -> FetchRequest:
-        """The next read."""
+        """Return the parameters of the next read."""
         return FetchRequest(
             position=Offset(position),
             bytes_max=4096,

@@ -1,4 +1,4 @@
-"""A consumer group over whole brokers: its members use the service of any broker, and some of them fail.
+"""A consumer group over whole brokers: its members use the service of any broker, and some members fail.
 
 Decides: the faults of members and of their requests, when the group must have settled (C7), and that reads
 and replicas show what is committed (C8, C9). Leaves to others: what one member does, and the checks C1 to C7

@@ -1,7 +1,7 @@
-"""Groups without members whose offsets expire: operators commit for them now and then.
+"""Groups without members whose offsets expire: operators sometimes commit offsets of theirs.
 
-Decides: which commits are sent. Leaves to others: the records (``part``), and when a group may be
-forgotten (``forgetting``).
+Decides: which commits are sent. Leaves to others: the records (``part``), and when a group may be deleted
+(``forgetting``).
 
 Each offset is committed once, so that a committed one names its request.
 """
@@ -41,7 +41,7 @@ class IdleGroups:
         partition: int,
         send: Callable[[Commit], Awaitable[object]],
     ) -> None:
-        """``send`` asks any broker."""
+        """Create the groups; ``send`` sends a request to any broker."""
         partitions = cluster.odds.settings.offsets_partitions
         names = (f"idle {number}" for number in count())
         here = (name for name in names if partition_for_key(name.encode(), partitions) == partition)
@@ -56,11 +56,11 @@ class IdleGroups:
 
     @property
     def expired(self) -> int:
-        """Return the number of groups that were forgotten."""
+        """Return the number of groups that expired."""
         return self._forgetting.forgotten
 
     async def use(self, name: str) -> None:
-        """Commit for a group, with pauses, until the run no longer produces."""
+        """Commit for a group, with pauses, until the producers of the run end."""
         rng = self._cluster.rng(f"commits of {name}")
         mean_s = self._odds.pause * self._odds.retention_ms / 1000
         while self._cluster.is_producing:
@@ -72,7 +72,7 @@ class IdleGroups:
             await asyncio.sleep(rng.expovariate(1.0) * mean_s)
 
     def committed(self, writer: NodeId, appended_s: float, key: Key, value: Value | None) -> None:
-        """One committed record, and the leader that has appended it, and when. Raises ``Broken``."""
+        """Check a committed record by its leader and the time of its append. Raises ``Broken``."""
         if isinstance(key, OffsetKey) and isinstance(value, CommittedOffset):
             self._forgetting.used(key.group, self._sent_s[value.offset])
         elif isinstance(key, GroupKey) and value is None:

@@ -10,7 +10,7 @@ from verification.simulator.group_level.odds import GroupOdds
 from verification.simulator.odds import Odds
 
 AFTER_A_GROUP_RECORD: Final = "after a record of a group"
-"""The coordinator of a consumer group crashes, is deposed, or meets an error that nobody has thought of."""
+"""The coordinator of a consumer group crashes, is deposed, or raises an unexpected error."""
 
 
 def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, GroupOdds]:

@@ -59,13 +59,14 @@ OTHERS: Final = 3  # groups without members
 _FOLDER: Final = re.compile(rf"/{OFFSETS}-[0-9a-f]{{32}}/Partition-(\d+)$")
 
 Position = tuple[int, int]
-"""Generation and offset: what a commit may never fall below."""
+"""Generation and offset: the lower bound of later commits."""
 
 
 class _Checker(GroupChecker):
     """A group checker that checks answers to members once all committed records are known.
 
-    A leader with a full disk commits entries by the others, and no log that the checker reads shows them yet.
+    A leader with a full disk commits entries with the disks of other replicas, and no log that the checker
+    reads shows these entries yet.
     """
 
     def __init__(self, group: str, when_known: Callable[[Callable[[], None]], None]) -> None:
@@ -120,7 +121,7 @@ class ConsumerGroup(Part):
     # What is committed.
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """The commit index of a group has changed."""
+        """Handle a commit index that has changed."""
         self._look(group_id)
         if self._is_coordinated_by(machine, group_id):
             self._faults.aim(AFTER_A_GROUP_RECORD, machine)
@@ -138,7 +139,7 @@ class ConsumerGroup(Part):
             self._take(record)
 
     def _is_coordinated_by(self, machine: Machine, group_id: GroupId) -> bool:
-        """Whether these records are of the group, and this machine leads their partition."""
+        """Return whether these records are of the group, and this machine leads their partition."""
         if self._record is None or self._record.group_id != group_id or machine.broker is None:
             return False
         found = machine.broker.host.groups.get(group_id)
@@ -170,7 +171,7 @@ class ConsumerGroup(Part):
 
     @property
     def _is_behind(self) -> bool:
-        """Whether some broker knows more to be committed than any log shows."""
+        """Return whether some broker knows more entries to be committed than any log shows."""
         record = self._record
         if record is None:
             return False
@@ -200,7 +201,7 @@ class ConsumerGroup(Part):
         return [self]
 
     def target(self, rng: random.Random) -> tuple[str, int] | None:
-        """Mostly a partition of ``__offsets``."""
+        """Return mostly a partition of ``__offsets``."""
         return (OFFSETS, self._cluster.odds.settings.offsets_partitions) if rng.random() < 0.7 else None
 
     async def run(self) -> None:
@@ -241,7 +242,7 @@ class ConsumerGroup(Part):
         task.add_done_callback(self._requests.discard)
 
     def _send(self, member: Member, request: Request) -> None:
-        """Once, twice, or once more much later, each to any broker."""
+        """Send a request once, twice, or once more much later, each time to any broker."""
         delays_s = [self._drawn_s(self._odds.delay_ms)]
         if not self._cluster.is_healed:
             if self._rng.random() < self._odds.doubled:
@@ -282,7 +283,7 @@ class ConsumerGroup(Part):
         await self._ask(commit, lambda broker, reply: None)
 
     async def _read(self) -> None:
-        """A linearizable read of the group, through any broker."""
+        """Read the group linearizably, through any broker."""
         floor, generation, ends = dict(self.checker.floor), self.checker.generation, self.checker.ends
 
         def check(broker: Broker, reply: Reply) -> None:
@@ -303,7 +304,7 @@ class ConsumerGroup(Part):
             self._cluster.violated(FRESH, f"{detail}; acknowledged were {generation} and {missed}")
 
     async def _use_others(self) -> None:
-        """Groups without members come and go: their offsets are committed, and they are deleted."""
+        """Commit offsets of groups without members, and delete these groups."""
         group = f"other {self._rng.randrange(OTHERS)}"
         commit = OffsetCommit(topic=TOPIC, topic_id="t", partition=0, offset=self._rng.randrange(1000))
         request: Request = Commit(group=group, offsets=(commit,), is_forced=True)
@@ -341,7 +342,9 @@ class ConsumerGroup(Part):
     # The end.
 
     async def converged(self, convergence: Convergence) -> None:
-        """Without faults all that live own all partitions, in one generation, in a bounded time (C7)."""
+        """Check that without faults all running members own all partitions, in one generation, in a bounded
+        time (C7).
+        """
         cluster, odds = self._cluster, self._odds
         for member in self.members:
             member.paused_until_ms = min(member.paused_until_ms, self._now_ms)
@@ -365,12 +368,12 @@ class ConsumerGroup(Part):
         return f"the generation is {generation}, not {others}" if others else None
 
     async def check(self) -> dict[str, int]:
-        """The end of a run. Returns how many groups were forgotten."""
+        """Check the group at the end of a run. Returns how many groups expired."""
         self._check_replicas()
         return {} if self._idle is None else {EXPIRED: self._idle.expired}
 
     def _check_replicas(self) -> None:
-        """Every replica has the groups and offsets that are committed (C9)."""
+        """Check that every replica has the committed groups and offsets (C9)."""
         if self._waiting:
             self._cluster.violated(KEPT, f"{len(self._waiting)} answers are of what no log shows")
         for machine in self._cluster.machines:

@@ -1,7 +1,8 @@
-"""Brokers die, for good or for longer than a restart takes, and operators take brokers out of use.
+"""Brokers that die, permanently or for longer than a restart takes, and operators who take brokers out of
+use.
 
-Decides: which broker may die or be decommissioned, so that nothing is lost for good. Checks that the replicas
-of dead brokers are restored (L11). Leaves to others: removing brokers (``joining``), balancing
+Decides: which broker may die or be decommissioned, so that no data is lost permanently. Checks that the
+replicas of dead brokers are restored (L11). Leaves to others: removing brokers (``joining``), balancing
 (``balancing``), and all other checks.
 """
 

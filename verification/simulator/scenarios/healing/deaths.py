@@ -1,8 +1,8 @@
-"""Brokers that die, for good or for longer than a restart takes, and the replicas that must be restored.
+"""Brokers that die, permanently or for longer than a restart takes, and the replicas that must be restored.
 
 Decides: which broker may die, so that no record and no majority of the metadata group is lost: not before the
-replicas of all earlier dead brokers are restored and no move is under way. Checks at the end, with those that
-died for good still off, that each partition has its replicas (L11).
+replicas of all earlier dead brokers are restored and no move is under way. Checks at the end, while
+permanently dead brokers are still off, that each partition has its replicas (L11).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BrokerDeaths:
         self._odds = odds
 
     async def registered(self) -> None:
-        """Return once all brokers may get replicas: a topic that is made earlier cannot use all racks."""
+        """Return once all brokers may get replicas: a topic that is created earlier cannot use all racks."""
         is_registered = False
         while not is_registered:
             await asyncio.sleep(0.1)
@@ -81,7 +81,7 @@ class BrokerDeaths:
         ]
 
     def die(self, rng: random.Random) -> None:
-        """Kill a candidate or cut its power, for good or for a while."""
+        """Kill a candidate or cut its power, permanently or for a while."""
         machine = rng.choice(self.candidates)
         left = self._odds.dead_for_good - sum(each.is_gone for each in self._cluster.machines)
         machine.is_kept_off = True
@@ -94,7 +94,7 @@ class BrokerDeaths:
             self._cluster.loop.later(rng.choice(AWAY_S), self._return, machine)
 
     def die_beside(self, rng: random.Random, pair: Collection[Machine]) -> None:
-        """A broker dies whose partitions have a majority that the active controller hears.
+        """Let a broker die whose partitions have a majority that the active controller reaches.
 
         The controller may be one of the two brokers that do not reach each other.
         """
@@ -117,9 +117,9 @@ class BrokerDeaths:
             machine.start()
 
     async def restored(self, cut_off: Collection[Machine] = ()) -> None:
-        """Return once all replicas are restored, then start the dead brokers: their copies must go.
+        """Return once all replicas are restored, then start the dead brokers: their replicas must be removed.
 
-        Brokers that are cut off may not know which copies are theirs.
+        Brokers that are cut off may not know which replicas belong on them.
         """
         cluster = self._cluster
         deadline = cluster.loop.now + RESTORED_S

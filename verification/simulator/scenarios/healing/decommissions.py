@@ -1,8 +1,8 @@
 """An operator who takes brokers out of use while others die, and changes his mind.
 
-Decides: which broker is decommissioned, so that the others can hold all replicas also when those have died
-that may. Leaves to others: deaths and the check at the end, that a decommissioned broker has no replica left
-and each partition all that it shall have (``deaths``).
+Decides: which broker is decommissioned, so that the others can hold all replicas even after the deaths that
+the run permits. Leaves to others: deaths and the check at the end, that a decommissioned broker has no
+replica left and each partition has its full number (``deaths``).
 """
 
 from __future__ import annotations

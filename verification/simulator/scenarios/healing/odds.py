@@ -10,10 +10,10 @@ from verification.simulator.broker_odds import BrokerOdds
 from verification.simulator.odds import AIMED_FAULTS, Odds
 
 DIE: Final = "die"
-"""A broker dies for good, or is off for a while."""
+"""A broker dies permanently, or is off for a while."""
 
 DECOMMISSION: Final = "decommission"
-"""An operator takes a broker out of use, for a while or for good."""
+"""An operator takes a broker out of use, permanently or for a while."""
 
 SILENT: Final = (
     "kill",
@@ -29,7 +29,7 @@ SILENT: Final = (
 """Other faults, in which brokers may be silent: in runs without racks, where any broker may be chosen."""
 
 HEARD: Final = ("transfer", "lead again", "slow disk", "full disk")
-"""Faults in which all brokers that are up are heard."""
+"""Faults in which all running brokers stay reachable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class HealingOdds:
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
-        """Few moves at a time in half of the runs."""
+        """Draw the parameters: few moves at a time in half of the runs."""
         has_racks = rng.random() < 0.3
         return cls(
             restore_after_ms=rng.choice((3_500, 4_000, 5_000)),
@@ -65,7 +65,8 @@ class HealingOdds:
 
 
 def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, HealingOdds]:
-    """Brokers die one after the other, in a long run with few other faults and with brokers to spare.
+    """Draw a long run in which brokers die one after the other, with few other faults and with brokers to
+    spare.
 
     Messages are not delayed by an election timeout: no controller would lead for ``restore_after_ms``.
     """

@@ -18,11 +18,11 @@ class Healing(Part):
         self.deaths = BrokerDeaths(cluster, odds, faults.counts, self.decommissions)
 
     async def prepared(self) -> None:
-        """All brokers may get replicas."""
+        """Return once all brokers may get replicas."""
         await self.deaths.registered()
 
     def faults(self) -> dict[str, Timed]:
-        """A broker dies, or is decommissioned."""
+        """Return the faults of the scenario: a broker dies, or is decommissioned."""
         return {DIE: self.deaths.die, DECOMMISSION: self.decommissions.decommission}
 
     def may_happen(self, kind: str) -> bool:
@@ -32,5 +32,5 @@ class Healing(Part):
         return kind != DECOMMISSION or bool(self.decommissions.candidates)
 
     async def faults_ended(self) -> None:
-        """All replicas are restored; then the dead brokers start."""
+        """Return once all replicas are restored and the dead brokers start."""
         await self.deaths.restored()

@@ -1,8 +1,8 @@
 """A link between two brokers that is cut for long in a cluster that is healed otherwise.
 
-Decides: which link, in which directions, and which broker dies meanwhile. Checks that every broker serves
-during the cut (L2), and that the replicas of the dead broker are restored (L11). Leaves to others: what holds
-once the link is back (``convergence``).
+Decides: which link, in which directions, and which broker dies during the cut. Checks that every broker
+serves during the cut (L2), and that the replicas of the dead broker are restored (L11). Leaves to others: the
+rules once the link works again (``convergence``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SOON_S: Final = 6.0  # every broker serves again so soon after a leadership has 
 
 
 async def hold_cut(cluster: SimulatedCluster, odds: HostOdds, counts: Counter[str]) -> None:
-    """Cut a link, look at the cluster for a while, and mend it. Does nothing in runs without cuts."""
+    """Cut a link, check the cluster for a while, and mend the link. Does nothing in runs without cuts."""
     if not odds.cuts or len(cluster.members) < 3:
         return
     rng, convergence = cluster.rng("cut link"), Convergence(cluster, "while cut")
@@ -51,7 +51,7 @@ async def hold_cut(cluster: SimulatedCluster, odds: HostOdds, counts: Counter[st
 
 
 async def _confirm_metadata(cluster: SimulatedCluster) -> None:
-    """Every broker reaches the active controller, through a third broker where it must."""
+    """Check that every broker reaches the active controller, if necessary through a third broker."""
     for machine in _up(cluster):
         try:
             await machine.call(lambda broker: broker.controller.current_image(round(SOON_S * 1000)))
@@ -65,7 +65,7 @@ def _up(cluster: SimulatedCluster) -> list[Machine]:
 
 
 def _pair(rng: random.Random, cluster: SimulatedCluster) -> tuple[Machine, Machine]:
-    """Mostly the active controller and a leader, or another broker."""
+    """Draw mostly the active controller and a leader, or another broker."""
     leading = [machine for machine in cluster.members if machine.leads(METADATA_GROUP)]
     first = rng.choice(leading) if leading and rng.random() < 0.7 else rng.choice(cluster.members)
     return first, rng.choice([machine for machine in cluster.members if machine is not first])

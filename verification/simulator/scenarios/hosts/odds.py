@@ -15,19 +15,19 @@ BESIDE: Final = "copy beside its original"
 """A copy of a broker's disk is started while the broker runs; later both may restart, and all others."""
 
 ADDRESS: Final = "another address"
-"""A broker that was stopped starts at another address, which stands in its own settings only."""
+"""A broker that was stopped starts at another address, which is in its own settings only."""
 
 ADDRESSES: Final = "other addresses"
 """All brokers are stopped and start at other addresses; settings name those of the first brokers."""
 
 UNHEARD: Final = "unheard starts"
-"""An older copy takes the place of a broker's disk; it starts more than 32 times and reaches nobody."""
+"""An older copy takes the place of a broker's disk; it starts more than 32 times and reaches no peer."""
 
 CUT: Final = "cut link"
-"""Nothing passes between two brokers, in one direction or both, for long: last in a run, without others."""
+"""No frame passes between two brokers, in one direction or both, for long: last in a run, without others."""
 
 RESTORED: Final = "restore of all brokers"
-"""All brokers start from copies of theirs, last in a run: of one moment, or of different moments."""
+"""All brokers start from copies of themselves, last in a run: of one moment, or of different moments."""
 
 STOPPED: Final = "stopped"
 RUNNING: Final = "running"
@@ -38,7 +38,7 @@ OF_ADDRESSES: Final = (ADDRESS, ADDRESSES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostOdds:
-    """One run's."""
+    """The parameters of one run's copies and moves."""
 
     cuts: bool  # a link in the end
     kills: bool  # a broker while the link is cut; its replicas must be restored
@@ -47,18 +47,22 @@ class HostOdds:
 
     @classmethod
     def drawn(cls, rng: random.Random, *, has_spare: bool) -> Self:
-        """With brokers to spare one may die."""
+        """Draw the parameters. With brokers to spare one may die."""
         cuts = has_spare or rng.random() < 0.3
         return cls(cuts=cuts, kills=has_spare and rng.random() < 0.7)
 
     def with_restore(self, rng: random.Random) -> HostOdds:
-        """In half of the runs. Mostly the brokers ran, and their disks have grown older in between or not."""
+        """Add a restore in half of the runs.
+
+        Mostly the brokers ran, and their disks have grown older since or not.
+        """
         restores = rng.choice(("", "", "", STOPPED, RUNNING, RUNNING))
         return replace(self, restores=restores, copy_s=rng.choice((0.02, 0.2, 1.0)))
 
 
 def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, HostOdds]:
-    """Brokers are copied, or join and change their addresses; in some runs a link is cut at last.
+    """Draw a run in which brokers are copied, or join and change their addresses; in some runs a link is cut
+    at the end.
 
     Where it is cut for certain, there are brokers to spare, and none joins.
     """

@@ -1,8 +1,9 @@
-"""Copies of brokers that run beside their originals or start unheard, and brokers at other addresses.
+"""Copies of brokers that run beside their originals or start without a reachable peer, and brokers at other
+addresses.
 
-Decides: which broker is copied or moved, when a copy runs, and what its settings say. Checks that only an
-older copy begins again (I43), and that a copy beside its original is kept out (L15). Leaves to others: that
-everything works while a copy runs (``convergence``).
+Decides: which broker is copied or moved, when a copy runs, and the content of its settings. Checks that only
+an older copy begins again (I43), and that a copy beside its original is kept out (L15). Leaves to others:
+that everything works while a copy runs (``convergence``).
 """
 
 from __future__ import annotations
@@ -76,14 +77,14 @@ class Hosts(Part):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> list[asyncio.Task[None]]:
-        """Begin to copy all brokers, if they shall all start from copies in the end."""
+        """Begin to copy all brokers, if they are to start from copies at the end."""
         if self._restored_from is not None:
             making = self._restored_from.make_while_running()
             self._copying = asyncio.get_running_loop().create_task(making)
         return []
 
     def faults(self) -> dict[str, Timed]:
-        """Brokers are copied, or moved."""
+        """Return the faults of the scenario: brokers are copied, or moved."""
         return {
             BESIDE: lambda rng: self._with_image(rng, self._beside),
             UNHEARD: lambda rng: self._with_image(rng, self._unheard),
@@ -94,7 +95,7 @@ class Hosts(Part):
     def _with_image(
         self, rng: random.Random, work: Callable[[_Image, random.Random], Coroutine[None, None, None]]
     ) -> None:
-        """Copy the disk of a broker that runs, and go on once every other disk knows a newer state of it."""
+        """Copy the disk of a running broker, and continue once every other disk knows a newer state of it."""
         able = [machine for machine in self._cluster.members if machine.broker is not None]
         if self._tasks or not able:
             return  # one copy at a time
@@ -126,7 +127,10 @@ class Hosts(Part):
     # A copy beside its original.
 
     async def _beside(self, image: _Image, rng: random.Random) -> None:
-        """In half of the cases all brokers restart when the copy has ended."""
+        """Run a copy beside its original.
+
+        In half of the cases all brokers restart when the copy has ended.
+        """
         copy = self.start_copy(image.machine, image.files)
         for _ in range(int(rng.choice(COPY_S) / LOOK_S)):
             if not self._cluster.is_healed:
@@ -139,9 +143,9 @@ class Hosts(Part):
             self._restart_all()
 
     async def _try_equal(self) -> None:
-        """A copy of equal age is kept out as well, since its original is connected and reached by all.
+        """Start a copy of equal age: it is kept out, too, since its original is connected and reached by all.
 
-        Only then: where a link of the original is lost, nothing tells the two processes apart.
+        This holds only then: where a link of the original is lost, no fact distinguishes the two processes.
         """
         rng, members = self._cluster.rng("equal copy"), self._cluster.members
         able = [machine for machine in members if self._is_reached(machine)]
@@ -172,13 +176,13 @@ class Hosts(Part):
         return copy
 
     def end_copy(self, copy: Machine) -> None:
-        """End its process for good."""
+        """End the process of the copy permanently."""
         copy.is_kept_off = True
         copy.kill()
         self._copies.remove(copy)
 
     async def _check_kept_out(self, copy: Machine) -> None:
-        """For a while: it hears nobody, and all that others hear of its broker comes from the original."""
+        """For a while, check that the copy hears no peer and other brokers hear the original only."""
         for _ in range(LOOKS):
             await asyncio.sleep(LOOK_S)
             peers = [each for each in self._cluster.members if each.node != copy.node]
@@ -196,7 +200,7 @@ class Hosts(Part):
     # Starts that nobody hears.
 
     async def _unheard(self, image: _Image, rng: random.Random) -> None:
-        """The copy takes the place of the disk, and starts many times before it reaches anybody."""
+        """Put the copy in the place of the disk, and start it many times before it reaches any peer."""
         machine, network = image.machine, self._cluster.network
         if not self._is_known(machine) or not self._lost_files.may_forget(machine):
             return
@@ -241,45 +245,45 @@ class Hosts(Part):
         self._restart_all()
 
     def _may_move(self, machine: Machine) -> bool:
-        """Whether the disk of a broker is registered: others ignore the address of another disk."""
+        """Return whether the disk of a broker is registered: others ignore the address of another disk."""
         known, broker = self._known(machine), machine.broker
         if known is None or broker is None or machine.is_on_older_copy:
             return False
         return known.disk_id == broker.disks.age.disk.disk_id
 
     def _is_known(self, machine: Machine) -> bool:
-        """Whether the metadata name its address."""
+        """Return whether the metadata name the broker's address."""
         known = self._known(machine)
         return known is not None and known.rpc_port == machine.address[1]
 
     def _known(self, machine: Machine) -> BrokerInfo | None:
-        """The broker of a machine in the newest metadata of any broker, or None."""
+        """Return the broker of a machine in the newest metadata of any broker, or None."""
         brokers = [each.broker for each in self._cluster.members if each.broker is not None]
         images = [broker.controller.image for broker in brokers]
         image = max(images, key=lambda image: image.version, default=None)
         return None if image is None else image.brokers.get(machine.node)
 
     def _move(self, machines: list[Machine]) -> None:
-        """The next starts of these are at new addresses."""
+        """Let these brokers start at new addresses the next time."""
         for machine in machines:
             machine.address = self._new_address()
             self._cluster.trace.note(machine.node, f"moves to {machine.address[1]}")
             self._counts[MOVED] += 1
 
     def _file(self, machine: Machine) -> dict[int, tuple[str, int]]:
-        """Settings that an operator has corrected: its own address, and those of the first brokers."""
+        """Return settings that an operator has corrected: its own address, and those of the first brokers."""
         first = self._cluster.machines[: self._cluster.odds.brokers]
         return {each.node: each.address for each in (*first, machine)}
 
     def begins_again(self, machine: Machine) -> None:
-        """A broker takes its disk for an older copy."""
+        """Handle a broker whose disk is an older copy for it."""
         record = twin_file.load(machine.disk, DATA, AGE_FILE, DiskRecord)
         is_copy = record is not None and record.disk.disk_id == machine.copied_disk
         if not is_copy:
             self._cluster.violated(ORIGINAL, f"{machine.name} begins again on its own disk")
 
     async def faults_ended(self) -> None:
-        """Brokers hear one another (L2), and none is on an older copy (L15); then a link is cut."""
+        """Return once brokers hear one another (L2), none is on an older copy (L15), and a link was cut."""
         await self._settled()
         await hold_cut(self._cluster, self._odds, self._counts)
 
@@ -290,7 +294,7 @@ class Hosts(Part):
         return {}
 
     def stopped(self) -> None:
-        """All brokers start from copies, as another cluster that goes on where this one has ended."""
+        """Start all brokers from copies, as another cluster that continues where this one has ended."""
         if self._restored_from is None:
             return
         self._restored_from.make_the_rest()
@@ -313,13 +317,13 @@ class Hosts(Part):
         await self._try_equal()
 
     def _check_left(self) -> None:
-        """An older copy in place of its original has begun again."""
+        """Check that an older copy in the place of its original has begun again."""
         left = [each.name for each in self._cluster.members if each.is_on_older_copy]
         if left:
             self._cluster.violated(KEPT_OUT, f"{left} take part with older copies")
 
     def _apart(self) -> dict[str, list[NodeId]]:
-        """The peers that each broker does not hear."""
+        """Return the peers that each broker does not hear."""
         members = self._cluster.members
         hears = {each.name: _heard(each) for each in members}
         unheard = {

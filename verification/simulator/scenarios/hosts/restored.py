@@ -1,7 +1,7 @@
 """A cluster whose brokers all start from copies: of one moment, or of different moments.
 
-Only copies of stopped brokers fit together. Of others decision 37 promises that a broker which knows a newer
-state of a disk refuses its copy, and that ``raftlog verify`` finds logs that are not one log any more.
+Only copies of stopped brokers fit together. For other copies decision 37 promises that a broker which knows a
+newer state of a disk refuses its copy, and that ``raftlog verify`` finds logs that are not one log any more.
 
 Decides: when each broker is copied, what was promised about the copies (``Fit``), and whether that holds
 (I43, I44). It has its own judge: the history of the run before has records that the restore has lost.
@@ -77,7 +77,7 @@ class Copies:
     voters: dict[GroupId, frozenset[NodeId]] = field(default_factory=dict)  # at that time
 
     async def make_while_running(self) -> None:
-        """Copy one broker after the other during the faults, unless all shall be stopped first."""
+        """Copy one broker after the other during the faults, unless all are to be stopped first."""
         rng, odds = self.cluster.rng("copies of all"), self.cluster.odds
         if self.odds.restores == STOPPED:
             return
@@ -136,7 +136,7 @@ class Copies:
 
 
 class RestoredCluster(SimulatedCluster):
-    """The brokers of ``before`` on their copies, from then on."""
+    """The brokers of the run ``before`` on their copies, from then on."""
 
     def __init__(self, before: SimulatedCluster, copies: Copies) -> None:
         odds = replace(before.odds, timed=(), faults_s=0.0)
@@ -218,7 +218,7 @@ class RestoredCluster(SimulatedCluster):
             machine.kill()
 
     async def _produce(self, machine: Machine) -> None:
-        """Each broker gets records of its own: where two of them lead, they give them the same offsets."""
+        """Produce at each broker records of its own: two leaders give them the same offsets."""
         client, number = Client(self, f"restored at {machine.name}"), 0
         stored: dict[TopicPartition, int] = dict.fromkeys(self.checked, -1)
         end_s = self.loop.now + SERVED_S
@@ -229,7 +229,9 @@ class RestoredCluster(SimulatedCluster):
                 stored[target] = await self._append(client, machine, target, f"{client.name} {number}")
             await asyncio.sleep(PAUSE_S)
         if self._is_one_moment and min(stored.values()) < 0:
-            self.violated("L2 a healed cluster works", f"{machine.name} takes nothing for each of {stored}")
+            self.violated(
+                "L2 a healed cluster works", f"{machine.name} accepts no record for each of {stored}"
+            )
 
     async def _append(self, client: Client, machine: Machine, target: TopicPartition, value: str) -> int:
         data = build_batch([Record(value=value.encode())], codec=Codec.NONE, timestamp_ms=0)
@@ -283,7 +285,7 @@ class RestoredCluster(SimulatedCluster):
             self.violated(REFUSED, f"{sorted(self._began_again)} have begun again on copies of one moment")
 
     def _tells(self, machine: Machine, copy: Machine) -> bool:
-        """Whether a broker knows that a copy is older, and the address at which the copy listens."""
+        """Return whether a broker reports that a copy is older, and the address at which the copy listens."""
         is_dialled = machine.dials(copy.node) == copy.address
         return machine is not copy and is_dialled and self._copies.knows(machine.node, copy.node)
 
@@ -302,7 +304,7 @@ class RestoredCluster(SimulatedCluster):
                     self.violated(NAMED, f"before the start: {problem}")
 
     def _check_logs(self) -> None:
-        """Verify finds exactly the logs with different entries of one term at one place."""
+        """Check that verify finds exactly the logs with different entries of one term at one place."""
         disks, logs = _side_by_side({machine.node: machine.disk.image() for machine in self.machines})
         for path, reports in logs.items():
             differing = list(_differing(disks, path, reports))
@@ -330,7 +332,9 @@ def _ages(files: Files) -> DiskRecord | None:
 def _side_by_side(
     files: Mapping[NodeId, Files],
 ) -> tuple[FakeFilesystem, dict[str, dict[NodeId, VerifyReport]]]:
-    """All copies in one filesystem, as on the machine of an operator, and the logs of each path."""
+    """Put all copies in one filesystem, as on the machine of an operator, and return the logs of each
+    path.
+    """
     disks = FakeFilesystem()
     logs: dict[str, dict[NodeId, VerifyReport]] = {}
     for node, each in files.items():

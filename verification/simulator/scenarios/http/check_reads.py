@@ -34,7 +34,7 @@ _UNIT_S: Final = {"ms": 0.001, "s": 1.0}
 
 
 def check_fetch(answered: Answered) -> None:
-    """The response to a fetch, in JSON or as batches."""
+    """Check the response to a fetch, in JSON or as batches."""
     exchange = answered.exchange
     headers = exchange.answer_headers
     if exchange.status in (410, 416):
@@ -49,7 +49,10 @@ def check_fetch(answered: Answered) -> None:
     _check_ends(answered, following, high_watermark, reported["log-start-offset"])
     if exchange.status == 204:
         if exchange.answer or following != high_watermark:
-            answered.wrong(_ENDS, f"nothing is there, {following} comes next and {high_watermark} is the end")
+            answered.wrong(
+                _ENDS,
+                f"the response is empty; the next offset is {following}, and the end is {high_watermark}",
+            )
         _check_patience(answered)
     if headers.get("content-type") == _BATCH:
         if selection_in(exchange.query) is not None:
@@ -65,14 +68,14 @@ def check_fetch(answered: Answered) -> None:
         # A busy broker may have applied less than it has committed: up to date is then short of the end.
         may_be_short = bool(answered.known.cluster.odds.turn_s) and not is_at_end
         if in_body != reported or (body["up_to_date"] is not is_at_end and not may_be_short):
-            answered.wrong(_ENDS, f"{in_body}, up to date {body['up_to_date']}; the headers say {reported}")
+            answered.wrong(_ENDS, f"{in_body}, up to date {body['up_to_date']}; the headers have {reported}")
         if not shown or (body["topic"], body["partition"]) != key_of(answered.target):
             answered.wrong(_SHOWN, f"{len(shown)} records of {body['topic']}/{body['partition']}")
     _check_records(answered, shown, following, reported)
 
 
 def check_event(answered: Answered, event: bytes) -> None:
-    """One event of a stream. The exchange stores the position of the stream."""
+    """Check one event of a stream. The exchange stores the position of the stream."""
     fields = dict(line.split(": ", 1) for line in event.decode().split("\n") if ": " in line)
     memory, data = answered.exchange.memory, msgspec.json.decode(fields["data"])
     if fields["event"] == "problem":
@@ -111,7 +114,7 @@ def check_event(answered: Answered, event: bytes) -> None:
 
 
 def check_offset(answered: Answered) -> None:
-    """The offset of a position, linearizable."""
+    """Check the offset of a position, linearizable."""
     exchange = answered.exchange
     if exchange.status != 200:
         return
@@ -139,7 +142,7 @@ def check_offset(answered: Answered) -> None:
 
 
 def _check_last_offset(answered: Answered, count: int, offset: int) -> None:
-    """The first of the last ``count`` user records below an end from the request to the response."""
+    """Check the first of the last ``count`` user records below an end from the request to the response."""
     committed, start = answered.committed, _start(answered)
     least = committed.first_of_last(count, answered.exchange.memory.get("end", 0))
     left = committed.between(start, answered.end)
@@ -149,7 +152,7 @@ def _check_last_offset(answered: Answered, count: int, offset: int) -> None:
 
 
 def check_message(answered: Answered, offset: int) -> None:
-    """One record by its address."""
+    """Check one record that was read by its address."""
     status = answered.exchange.status
     row = answered.committed.at(offset)
     if status == 200:
@@ -189,7 +192,7 @@ def _check_records(
         if early or (shown and is_found and shown[0]["timestamp"] < wanted):
             answered.wrong(_PLACE, f"it begins at {first} with {shown[:1]}, {early[:1]} comes before")
     if following < begins:
-        answered.wrong(_ENDS, f"asked at {begins}, {following} comes next")
+        answered.wrong(_ENDS, f"the request begins at {begins}, but the next offset is {following}")
     if begins < answered.committed.known_from:
         return
     _check_shown(answered, _rows(answered, begins, following), shown)
@@ -198,7 +201,9 @@ def _check_records(
 def _check_last(
     answered: Answered, count: int, limit: int, shown: list[dict[str, Any]], reported: dict[str, int]
 ) -> None:
-    """The first ``limit`` from the newest ``count`` below an end, from the request to the reported one."""
+    """Check the first ``limit`` of the newest ``count`` records below an end, from the request to the
+    reported end.
+    """
     end = reported["high-watermark"]
     if end < answered.exchange.memory.get("least_end", 0):
         answered.wrong(_PLACE, f"the end is {end}")
@@ -285,23 +290,23 @@ def _check_ends(answered: Answered, following: int, high_watermark: int, start: 
 
 
 def _check_not_before(answered: Answered, first: int) -> None:
-    """``latest`` is not below an end that even the slowest replica had passed at the request."""
+    """Check that ``latest`` is not below an end that even the slowest replica had passed at the request."""
     least = answered.exchange.memory.get("least_end", 0)
     if first < least:
         answered.wrong(_PLACE, f"latest is {first}, everybody knew {least}")
 
 
 def _check_patience(answered: Answered) -> None:
-    """An empty response comes when the client's ``wait`` is over, and not long after."""
+    """Check that an empty response comes when the client's ``wait`` is over, and not long after."""
     exchange = answered.exchange
     wait_s = _seconds(exchange.query.get("wait", "0s"))
     took_s = answered.known.cluster.loop.now - exchange.arrived_at
     if not wait_s * _EARLY <= took_s <= wait_s / _EARLY + _LATE_S:
-        answered.wrong(_ENDS, f"nothing within {took_s:g} s")
+        answered.wrong(_ENDS, f"no record within {took_s:g} s")
 
 
 def _check_refused(answered: Answered) -> None:
-    """Only deleted offsets, and those above all committed ones, are out of range."""
+    """Check that deleted offsets and offsets above all committed ones are the only ones out of range."""
     exchange = answered.exchange
     body = msgspec.json.decode(exchange.answer)
     start, end = body["start"], body["end"]
@@ -326,7 +331,7 @@ def _rows(answered: Answered, first: int, end: int) -> list[Row]:
 
 
 def _start(answered: Answered) -> int:
-    """The latest log start of any replica: retention may have moved it just now."""
+    """Return the latest log start of any replica: retention may have moved it just now."""
     return answered.known.cluster.log_starts.latest(answered.group)
 
 

@@ -18,7 +18,7 @@ _RECEIPT: Final = "A6 a receipt names its record as it was sent"
 
 
 def check_batches(answered: Answered) -> None:
-    """The response to binary batches; I19 checks the log itself."""
+    """Check the response to binary batches; I19 checks the log itself."""
     exchange, broker = answered.exchange, answered.machine.broker
     if exchange.status != 200 or broker is None:
         return
@@ -39,7 +39,7 @@ def check_batches(answered: Answered) -> None:
 
 
 def check_produced(known: KnownPartitions, machine: Machine, exchange: Exchange) -> None:
-    """The receipts of records that were sent as JSON, lines or raw bytes."""
+    """Check the receipts of records that were sent as JSON, lines or raw bytes."""
     body = msgspec.json.decode(exchange.answer)
     sent = _records_of(exchange)
     receipts: list[dict[str, Any]] = body["records"]
@@ -78,7 +78,7 @@ def _check_receipt(
     sent = (_key(record), _value(record), _headers(record), receipt["timestamp"])
     if found != sent or wanted not in (None, target.partition):
         where = f"{machine.name} {exchange.method} {exchange.path} {dict(exchange.query)}"
-        known.cluster.violated(_RECEIPT, f"{where}: {receipt} of {sent}, there is {row}")
+        known.cluster.violated(_RECEIPT, f"{where}: {receipt} of {sent}, but the log has {row}")
         return
     if (
         row is not None
@@ -91,7 +91,7 @@ def _check_receipt(
 def _check_durability(
     known: KnownPartitions, exchange: Exchange, acks: Acks, reported: dict[str, Any]
 ) -> None:
-    """The reported durability repeats the requested ``acks`` and satisfies it."""
+    """Check that the reported durability repeats the requested ``acks`` and satisfies it."""
     odds = known.cluster.odds
     least = {AcksKind.LEADER: 1, AcksKind.COUNT: acks.count}.get(acks.kind, 1)
     if acks == QUORUM and "reassign" not in odds.timed:

@@ -1,6 +1,6 @@
-"""HTTP responses must be true when they leave the broker.
+"""The check that HTTP responses are true when they leave the broker.
 
-Decides: which check a response goes through, and the checks of all responses. Leaves to others: reads
+Decides: which check a response must pass, and the checks of all responses. Leaves to others: reads
 (``check_reads``), writes (``check_writes``), and the relations between several responses
 (``chaos.checkers``).
 """
@@ -122,7 +122,7 @@ class Checker:
             self._cluster.violated(_ANSWER, f"{where}: metadata version {version}, committed is {end}")
 
     def _check_problem(self, machine: Machine, exchange: Exchange) -> None:
-        """A problem is complete, and its definiteness agrees with its status."""
+        """Check that a problem is complete, and that its definiteness agrees with its status."""
         where = f"{machine.name} {exchange.method} {exchange.path} {exchange.status}"
         try:
             body = msgspec.json.decode(exchange.answer)

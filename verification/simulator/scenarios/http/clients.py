@@ -56,7 +56,7 @@ class HttpClients:
         return [loop.start_in(client.process, client.live()) for client in self.clients()]
 
     async def _trouble(self) -> None:
-        """Hosts become silent for their clients, or break all their connections."""
+        """Silence hosts for their clients, or break all their connections."""
         while True:
             await asyncio.sleep(self._rng.expovariate(1 / self._side.odds.trouble_s))
             if self._side.streams.is_calm:
@@ -70,13 +70,13 @@ class HttpClients:
     # The end.
 
     async def move_leaders(self) -> None:
-        """Every partition gets another leader once more, while all brokers work: clients must follow."""
+        """Move every partition to another leader once more, while all brokers work: clients must follow."""
         for target in self._side.cluster.checked:
             with contextlib.suppress(RaftlogError):
                 await self._side.cluster.machines[0].call(partial(_transfer, target))
 
     async def probe(self) -> None:
-        """Checks of every broker after healing."""
+        """Check every broker after healing."""
         prober = Prober(self._side)
         await self._side.cluster.loop.start_in(prober.process, prober.live())
 

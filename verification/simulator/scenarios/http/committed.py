@@ -26,8 +26,9 @@ class Row(NamedTuple):
 
 
 class Committed:
-    """Grows with the record of the group. Entries that are deleted before they are decoded count as no user
-    records.
+    """The committed records, which grow with the record of the group.
+
+    Entries that are deleted before they are decoded count as no user records.
     """
 
     def __init__(self) -> None:
@@ -40,7 +41,7 @@ class Committed:
         self._position = 0
 
     def extend(self, group: GroupRecord) -> None:
-        """Read what was committed since the last call."""
+        """Read the entries that were committed since the last call."""
         for entry in group.committed[self._entries :]:
             batch = self._find(group, entry)
             if batch is None:
@@ -53,22 +54,22 @@ class Committed:
         self._entries = len(group.committed)
 
     def between(self, first: int, end: int) -> list[Row]:
-        """The records from an offset up to, but excluding, another one."""
+        """Return the records from an offset up to, but excluding, another one."""
         return self.rows[bisect_left(self._offsets, first) : bisect_left(self._offsets, end)]
 
     def first_of_last(self, count: int, end: int) -> int:
-        """The offset of the first of the last ``count`` records below an end; 0 if fewer are known."""
+        """Return the offset of the first of the last ``count`` records below an end; 0 if fewer are known."""
         place = bisect_left(self._offsets, end) - count
         return self._offsets[place] if place >= 0 else 0
 
     def at(self, offset: int) -> Row | None:
-        """The record of an offset, if it is a user record."""
+        """Return the record of an offset, if it is a user record."""
         place = bisect_left(self._offsets, offset)
         found = self.rows[place] if place < len(self.rows) else None
         return found if found is not None and found.offset == offset else None
 
     def _find(self, group: GroupRecord, entry: Entry) -> Batch | None:
-        """Some replicas may still have another, uncommitted batch there."""
+        """Find the batch of an offset. Some replicas may still have another, uncommitted batch there."""
         for replica in group.replicas.values():
             replica.look(group, durable=False)
             batch = self._read(replica.seen, entry.base)

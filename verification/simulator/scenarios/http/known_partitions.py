@@ -21,7 +21,7 @@ class KnownPartitions:
         self._groups: dict[TopicPartition, GroupId] = {}
 
     def group_of(self, target: TopicPartition) -> GroupRecord | None:
-        """The record of a partition's group."""
+        """Return the record of a partition's group."""
         if target not in self._groups:
             for machine in self.cluster.machines:
                 topics = {} if machine.broker is None else machine.broker.controller.image.topics
@@ -31,13 +31,13 @@ class KnownPartitions:
         return None if group_id is None else self.cluster.checker.groups.get(group_id)
 
     def committed_of(self, group: GroupRecord) -> Committed:
-        """The records of a group that are committed so far."""
+        """Return the records of a group that are committed so far."""
         committed = self.committed.setdefault(group.group_id, Committed())
         committed.extend(group)
         return committed
 
     def committed_to(self, group_id: int) -> None:
-        """A commit index has changed; decode the records before retention deletes them."""
+        """Decode the records below a new commit index before retention deletes them."""
         group = self.cluster.checker.groups.get(group_id)  # type: ignore[call-overload]
         if group is not None and group_id != METADATA_GROUP:
             self.committed_of(group)

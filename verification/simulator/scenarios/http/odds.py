@@ -44,7 +44,7 @@ class HttpOdds:
 
     @classmethod
     def drawn(cls, rng: random.Random) -> HttpOdds | None:
-        """None for runs without HTTP."""
+        """Draw the parameters; None for runs without HTTP."""
         if rng.random() >= SHARE:
             return None
         return cls(
@@ -70,9 +70,10 @@ RAW_KINDS: Final = ("json producer", "json reader", "event reader", "burst produ
 
 
 def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, HttpOdds]:
-    """A run without administrators, with clients over HTTP in place of most others.
+    """Draw a run without administrators, with clients over HTTP in place of most others.
 
-    The cluster is smaller, with fewer kinds of faults. They write more than the smallest segments allow.
+    The cluster is smaller, with fewer kinds of faults. The clients write more than the smallest segments
+    allow.
     """
     while (http := HttpOdds.drawn(rng)) is None:
         pass

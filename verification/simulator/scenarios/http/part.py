@@ -28,7 +28,7 @@ class Http(Part):
         self._clients = HttpClients(self._side)
 
     def start(self) -> list[asyncio.Task[None]]:
-        """Each client is a process of its own."""
+        """Start the clients, each as a process of its own."""
         return self._clients.begin()
 
     def began(self, machine: Machine) -> None:
@@ -36,7 +36,7 @@ class Http(Part):
         self._side.started(machine)
 
     async def serves(self, machine: Machine, broker: Broker) -> Listener:
-        """Every broker listens."""
+        """Let every broker listen."""
         return await self._side.serve(machine, broker)
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
@@ -48,18 +48,18 @@ class Http(Part):
         return self._side.held_resources(machine)
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """Responses may show more now."""
+        """Decode newly committed records: responses may show them now."""
         self._side.known.committed_to(group_id)
 
     def heal(self) -> None:
-        """Connections are fast and do not break any more."""
+        """Heal the connections: they are fast and do not break any more."""
         self._side.streams.heal()
 
     async def converged(self, convergence: Convergence) -> None:
-        """Clients follow once more to other leaders."""
+        """Move leaders: clients follow once more to other leaders."""
         await self._clients.move_leaders()
         await convergence.reached(self._cluster.machines[:1])
 
     async def actors_ended(self) -> None:
-        """Every broker serves all kinds of requests."""
+        """Check that every broker serves all kinds of requests."""
         await self._clients.probe()

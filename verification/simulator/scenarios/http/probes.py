@@ -52,7 +52,7 @@ class Prober(SimulatedClient):
                 self._failed(machine, f"{probe}: {error!r}")
 
     async def _wakes(self, machine: Machine) -> None:
-        """A long poll returns a new record."""
+        """Check that a long poll returns a new record."""
         poller = await RawConnection.dial(self, f"b{machine.node}")
         end = await self._offset(poller, "latest")
         poller.send("GET", f"{self._path}?offset={end}&wait=20s")
@@ -67,7 +67,7 @@ class Prober(SimulatedClient):
         poller.disconnect(by_reset=False)
 
     async def _streams(self, machine: Machine) -> None:
-        """A stream has heartbeats while nothing is written, and records at once."""
+        """Check that a stream has heartbeats while no record is written, and new records at once."""
         stream = await RawConnection.dial(self, f"b{machine.node}")
         stream.send("GET", f"{self._path}?offset=latest", {"Accept": "text/event-stream"})
         seen: list[str] = []
@@ -89,7 +89,7 @@ class Prober(SimulatedClient):
         stream.disconnect()
 
     async def _forgets(self, machine: Machine) -> None:
-        """A waiting request ends when its client disconnects, with both parsers."""
+        """Check that a waiting request ends when its client disconnects, with both parsers."""
         for headers in ({}, {"Accept": "text/event-stream"}, {"Connection": "Keep-Alive, x"}):
             poller = await RawConnection.dial(self, f"b{machine.node}")
             poller.send("GET", f"{self._path}?offset=latest&wait=50s", headers)
@@ -101,7 +101,7 @@ class Prober(SimulatedClient):
                 self.cluster.violated(_LEFT, f"{machine.name}: {count} {what}, and all have hung up")
 
     async def _stores(self, machine: Machine) -> None:
-        """A complete request is stored although its client has disconnected."""
+        """Check that a complete request is stored although its client has disconnected."""
         connection = await RawConnection.dial(self, f"b{machine.node}")
         value, invoked = self.value(), self.moment()
         body = msgspec.json.encode({"records": [{"value": value}]})
@@ -118,7 +118,7 @@ class Prober(SimulatedClient):
         self._failed(machine, f"{value} was sent whole, and is not stored")
 
     async def _breaks_off(self, machine: Machine) -> None:
-        """An incomplete request is not stored."""
+        """Check that an incomplete request is not stored."""
         connection = await RawConnection.dial(self, f"b{machine.node}")
         data = request_bytes("POST", self._path, RAW, self.value().encode() * 2)
         assert connection.transport is not None
@@ -127,7 +127,9 @@ class Prober(SimulatedClient):
         connection.disconnect()
 
     async def _looks_back(self, machine: Machine) -> None:
-        """The newest records, with the records of a new leader among them: checked on the wire."""
+        """Read the newest records, with the records of a new leader among them: they are checked on
+        the wire.
+        """
         connection = await RawConnection.dial(self, f"b{machine.node}")
         transfer = f"{self._path.removesuffix('/records')}:transfer-leadership"
         await connection.ask("POST", transfer, JSON, b"{}")
@@ -151,7 +153,7 @@ class Prober(SimulatedClient):
         connection.disconnect(by_reset=False)
 
     async def _offset(self, connection: RawConnection, at: str) -> int:
-        """Raises the broker's error."""
+        """Return the offset of a position. Raises the broker's error."""
         answer = await connection.ask("GET", f"{self._path.removesuffix('records')}offsets?at={at}")
         if (error := answer.error) is not None:
             raise error
@@ -165,11 +167,11 @@ class Prober(SimulatedClient):
                 return value
             await asyncio.sleep(SOON_S / TRIES_MAX)
             value, answer = await self._try_to_produce(host)
-        self.cluster.violated(_WORKS, f"{host} takes nothing: {answer}")
+        self.cluster.violated(_WORKS, f"{host} accepts no record: {answer}")
         return value
 
     async def _try_to_produce(self, host: str) -> tuple[str, RawAnswer]:
-        """In pieces that end within the body."""
+        """Send a produce request in pieces that end within the body."""
         connection = await RawConnection.dial(self, host)
         value, invoked = self.value(), self.moment()
         body = msgspec.json.encode({"records": [{"value": value}]})

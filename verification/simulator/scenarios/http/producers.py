@@ -61,7 +61,7 @@ class ShippedProducer(SimulatedClient):
         self._stray: dict[Batch, int] = {}  # batches that may arrive late, with a process for each
 
     async def run(self) -> None:
-        """Produce during the faults; in the end all outcomes are known and nothing leaks."""
+        """Produce during the faults; at the end all outcomes are known and no resource leaks."""
         client = self.client()
         await client.open()
         while self.cluster.is_producing:
@@ -87,7 +87,7 @@ class ShippedProducer(SimulatedClient):
         return options
 
     async def _one_producer(self, client: aio.Client) -> None:
-        """One producer, ended in one of the usual ways."""
+        """Use one producer, and end it in one of the usual ways."""
         topic = self.cluster.checked[0].topic
         producer = client.producer(topic, **self._options())
         self.number = self.cluster.next_process()
@@ -121,7 +121,7 @@ class ShippedProducer(SimulatedClient):
             await self.think()
 
     async def _recovers(self, producer: aio.Producer) -> None:
-        """A producer that has met faults works after healing (L8)."""
+        """Check that a producer that has met faults works after healing (L8)."""
         if self.cluster.is_producing or self._acks in ("0", "1"):
             return
         if self._is_hasty and self.cluster.odds.network.jitter_s >= SLOW_S:
@@ -133,7 +133,7 @@ class ShippedProducer(SimulatedClient):
             if last is not None and last.reported is not None and last.reported[0] is not None:
                 return
             await asyncio.sleep(10 * LOOK_S)
-        detail = f"{self.name} can send nothing any more: {self._sent[-1:]}"
+        detail = f"{self.name} cannot send any more: {self._sent[-1:]}"
         self.cluster.violated("L8 healed clients work", detail)
 
     async def _send(self, producer: aio.Producer, *, waits: bool, nowait: bool) -> None:
@@ -238,7 +238,7 @@ class ShippedProducer(SimulatedClient):
             self.cluster.violated(_FLUSH, f"{self.name} after {when}: {waiting} {untold}")
 
     def _check_empty(self, producer: aio.Producer) -> None:
-        """A closed producer holds no bytes, no batches and no requests."""
+        """Check that a closed producer holds no bytes, no batches and no requests."""
         buffer, senders = producer._buffer, producer._senders.values()
         held = {
             "bytes": buffer._used_bytes,
@@ -252,7 +252,7 @@ class ShippedProducer(SimulatedClient):
             self.cluster.violated(_LEAK, f"{self.name}: {held}")
 
     async def _last_word(self, client: aio.Client) -> None:
-        """After healing every send is acknowledged, and soon."""
+        """Check that after healing every send is acknowledged soon."""
         topic = self.cluster.checked[0].topic
         self._acks, self.number = "quorum", self.cluster.next_process()
         producer = client.producer(topic, delivery_timeout="20s")
@@ -271,7 +271,7 @@ class ShippedProducer(SimulatedClient):
         await self._single(client, topic)
 
     async def _single(self, client: aio.Client, topic: str) -> None:
-        """``client.send`` in its usual form: one record, and wait."""
+        """Use ``client.send`` in its usual form: send one record, and wait."""
         for _ in range(2):
             value, key, invoked = self.value(), f"key {self.rng.randrange(5)}", self.moment()
             receipt = await client.send(topic, value, key=key)

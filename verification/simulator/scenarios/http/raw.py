@@ -1,4 +1,6 @@
-"""HTTP by hand: requests in any pieces, responses as they come, and disconnects in the middle."""
+"""HTTP without a client library: requests in any pieces, responses as they arrive, and disconnects in the
+middle.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ class RawAnswer:
         return msgspec.json.decode(self.body, type=dict[str, Any])
 
     def number(self, header: str) -> int:
-        """A header that holds a number."""
+        """Return the number in a header."""
         return int(self.headers[header])
 
     @property
@@ -55,14 +57,14 @@ class RawConnection(asyncio.Protocol):
     _rest: bytes = b""
 
     def __post_init__(self) -> None:
-        """Read responses from now on."""
+        """Start to read responses."""
         self._reader = Reader(self._head, self._body, self._chunk)
 
     _reader: Reader = field(init=False, repr=False)
 
     @classmethod
     async def dial(cls, client: SimulatedClient, host: str) -> RawConnection:
-        """Raises ``ConnectionLost``."""
+        """Open the connection. Raises ``ConnectionLost``."""
         made = cls()
         try:
             async with asyncio.timeout(2.0):
@@ -79,7 +81,7 @@ class RawConnection(asyncio.Protocol):
         self.transport.write(request_bytes(method, target, headers, body))
 
     async def answer(self, timeout_s: float = TIMEOUT_S) -> RawAnswer:
-        """The next response. Raises ``ConnectionLost``."""
+        """Return the next response. Raises ``ConnectionLost``."""
         try:
             async with asyncio.timeout(timeout_s):
                 answer = await self.answers.get()
@@ -93,9 +95,9 @@ class RawConnection(asyncio.Protocol):
     async def ask(
         self, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> RawAnswer:
-        """One request and its response. Raises ``ConnectionLost``."""
+        """Send one request and return its response. Raises ``ConnectionLost``."""
         if self.is_lost:
-            raise ConnectionLost("the connection is gone", sent=False)
+            raise ConnectionLost("the connection is closed", sent=False)
         self.send(method, target, headers, body)
         return await self.answer()
 
@@ -107,14 +109,14 @@ class RawConnection(asyncio.Protocol):
     # Callbacks of the transport.
 
     def data_received(self, data: bytes) -> None:
-        """More bytes of a response."""
+        """Parse more bytes of a response."""
         try:
             self._reader.feed(data)
         except (Malformed, ValueError):
             self.disconnect()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """No more bytes come."""
+        """Note that no more bytes arrive."""
         self.is_lost = True
         self.answers.put_nowait(None)
         self.events.put_nowait(None)
@@ -142,7 +144,7 @@ class RawConnection(asyncio.Protocol):
 def request_bytes(
     method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b""
 ) -> bytes:
-    """The bytes of a request."""
+    """Return the bytes of a request."""
     lines = [f"{method} {target} HTTP/1.1", "Host: simulated"]
     lines += [f"{name}: {text}" for name, text in (headers or {}).items()]
     if body or method == "POST":

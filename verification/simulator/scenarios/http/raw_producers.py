@@ -1,4 +1,6 @@
-"""Clients that produce JSON, lines and raw bodies by hand, one by one or many at a time, and disconnect."""
+"""Clients that produce JSON, lines and raw bodies without a client library, one by one or many at a time, and
+disconnect.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ LINES: Final = {"Content-Type": "application/x-ndjson"}
 
 
 class JsonProducer(SimulatedClient):
-    """One request after another, of every kind; no retries, so that each value is sent once."""
+    """Sends one request after another, of every kind; no retries, so that each value is sent once."""
 
     async def run(self) -> None:
         """Produce during the faults."""
@@ -143,14 +145,14 @@ class JsonProducer(SimulatedClient):
     def _write_down(
         self, process: int, invoked: float, records: list[dict[str, Any]], outcome: Outcome
     ) -> None:
-        """The partition is not always known: then the records may be in any."""
+        """Record a send. The partition is not always known: then the records may be in any partition."""
         for record in records:
             for target in self.cluster.checked:
                 self.sent(process, target.partition, record["value"], invoked, outcome, None)
 
 
 class BurstProducer(JsonProducer):
-    """Many small requests at one moment, which share batches; sometimes several in one write."""
+    """Sends many small requests at one moment, which share batches; sometimes several in one write."""
 
     async def run(self) -> None:
         """Produce in bursts during the faults."""

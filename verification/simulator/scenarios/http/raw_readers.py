@@ -1,4 +1,6 @@
-"""Clients that fetch JSON and follow event streams by hand; the responses are checked on the wire."""
+"""Clients that fetch JSON and follow event streams without a client library; the responses are checked on the
+wire.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ class JsonReader(SimulatedClient):
         self._path = f"/v1/topics/{self.cluster.checked[0].topic}/partitions/{partition}"
 
     async def run(self) -> None:
-        """Read during the faults; in the end get all."""
+        """Read during the faults; at the end get all records."""
         task = asyncio.get_running_loop().create_task(self._goes_on())
         await self.until_all_is_produced()
         await self.until_caught_up(self._partition, lambda: self._position)
@@ -68,7 +70,7 @@ class JsonReader(SimulatedClient):
             self._position = answer.number("raftlog-next-offset")
 
     async def _look_around(self, connection: RawConnection) -> None:
-        """Reads from other positions: checked on the wire, without moving the reader."""
+        """Read from other positions: the responses are checked on the wire, and the reader does not move."""
         rng, here = self.rng, self._path
         time_ms = 1_700_000_000_000 + int(self.cluster.loop.now * 1000) - rng.choice((0, 500, 3000, 60_000))
         offset = max(0, self._position - rng.randrange(5))
@@ -126,7 +128,7 @@ class EventReader(SimulatedClient):
         self._path = f"/v1/topics/{self.cluster.checked[0].topic}/partitions/{partition}/records"
 
     async def run(self) -> None:
-        """Follow during the faults; in the end get all."""
+        """Follow the stream during the faults; at the end get all records."""
         task = asyncio.get_running_loop().create_task(self._goes_on())
         await self.until_all_is_produced()
         await self.until_caught_up(self._partition, lambda: self._last_id + 1)
@@ -183,7 +185,7 @@ class EventReader(SimulatedClient):
             self._behind(answer.error)
 
     def _behind(self, error: OffsetOutOfRange) -> None:
-        """The next records are deleted: continue at the log start."""
+        """Continue at the log start, as the next records are deleted."""
         self._start = self.deleted(self._partition, self._last_id + 1, error)
         self._last_id = self._start - 1
 

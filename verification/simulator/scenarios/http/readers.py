@@ -34,7 +34,7 @@ class ShippedReader(SimulatedClient):
         self._position = 0
 
     async def run(self) -> None:
-        """Read during the faults; in the end get all, and stop during a wait."""
+        """Read during the faults; at the end get all records, and stop during a wait."""
         client = self.client()
         await client.open()
         partition = client.partition(self.cluster.checked[0].topic, self._partition)
@@ -87,7 +87,7 @@ class ShippedReader(SimulatedClient):
         return self.rng.choice((1, 300, 1 << 20))
 
     def _got(self, messages: list[Message], following: int) -> None:
-        """Exactly the committed records from the position to the reader's next one."""
+        """Check that a chunk has exactly the committed records from the position to the reader's next one."""
         committed = self.committed(self._partition)
         if committed is not None and self._position >= committed.known_from:
             wanted = [
@@ -134,7 +134,7 @@ class ShippedReader(SimulatedClient):
         self.cluster.history.looks.append(look)
 
     async def _check_gaps(self, partition: aio.Partition) -> None:
-        """A read that begins at control records continues to the first user record."""
+        """Check that a read that begins at control records continues to the first user record."""
         committed = self.committed(self._partition)
         if committed is None or not committed.rows:
             return
@@ -150,7 +150,9 @@ class ShippedReader(SimulatedClient):
                 self.cluster.violated(_ONCE, f"{self.name}: a read at {at} is {chunk}, {wanted} comes next")
 
     async def _check_tags(self, partition: aio.Partition) -> None:
-        """From any position on exactly the messages with the wanted tags, whoever has sent them."""
+        """Check that from any position on exactly the messages with the wanted tags are read, from all
+        senders.
+        """
         committed = self.committed(self._partition)
         if committed is None or not committed.rows:
             return
@@ -171,7 +173,7 @@ class ShippedReader(SimulatedClient):
             self.cluster.violated(_ONCE, detail)
 
     async def _check_positions(self, partition: aio.Partition) -> None:
-        """After healing: the last records, and a chunk from each kind of position."""
+        """Check the positions after healing: the last records, and a chunk from each kind of position."""
         count = self.rng.choice((1, 3))
         before = self.committed(self._partition)
         least = 0 if before is None else before.first_of_last(count, before.end)

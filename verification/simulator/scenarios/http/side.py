@@ -53,7 +53,7 @@ class HttpSide:
     # Brokers.
 
     async def serve(self, machine: Machine, broker: Broker) -> Listener:
-        """Listen, as ``api.server`` does once a broker has started."""
+        """Listen on a broker's host, as ``api.server`` does once a broker has started."""
         rng = random.Random(f"{self.cluster.seed} http {machine.node} life {machine.incarnation}")
         services = services_of(broker, rng)
         limits = replace(services.limits, heartbeat_ms=self.odds.heartbeat_ms)
@@ -65,7 +65,7 @@ class HttpSide:
         return listener
 
     def started(self, machine: Machine) -> None:
-        """A machine is on, without a listener yet."""
+        """Put a machine that is on in the network, without a listener yet."""
         self.streams.powered(f"b{machine.node}")
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
@@ -76,7 +76,7 @@ class HttpSide:
         return self.checker.wire(self._machines[host], process)
 
     def held_resources(self, machine: Machine) -> Iterator[tuple[str, int]]:
-        """Resources that a broker's HTTP side holds without clients."""
+        """Return the resources that a broker's HTTP side holds without clients."""
         pipeline = self._pipelines.get(machine)
         if pipeline is not None:
             yield "bytes of HTTP bodies", pipeline.admission.bodies.total

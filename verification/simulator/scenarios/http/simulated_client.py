@@ -1,4 +1,4 @@
-"""The common part of all clients over HTTP: a process of their own, and checks for leaks in the end."""
+"""The common part of all clients over HTTP: a process of their own, and checks for leaks at the end."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ class SimulatedClient:
         self._moments = 0
 
     async def live(self) -> None:
-        """Run it; an unexpected error is a wrong response of the cluster."""
+        """Run the client; an unexpected error is a wrong response of the cluster."""
         try:
             await self.run()
         except (RaftlogError, ExceptionGroup) as error:
             self.cluster.violated("L8 healed clients work", f"{self.name}: {error!r}")
 
     async def run(self) -> None:
-        """The behaviour of this kind of client, until all producers have ended."""
+        """Act as this kind of client does, until all producers have ended."""
         raise NotImplementedError
 
     def client(self) -> aio.Client:
-        """A production client on the simulated network."""
+        """Create a production client on the simulated network."""
         urls = [f"http://b{machine.node}" for machine in self.cluster.machines]
         self.rng.shuffle(urls)
         environment = Environment(
@@ -77,26 +77,26 @@ class SimulatedClient:
         return aio.Client(some, request_timeout="2s", retry_timeout="5s", environment=environment)
 
     def host(self) -> str:
-        """Any broker."""
+        """Draw any broker."""
         return f"b{self.rng.choice(self.cluster.machines).node}"
 
     def value(self) -> str:
-        """A new unique value."""
+        """Return a new unique value."""
         self._values += 1
         return f"{self.name}-{self._values}"
 
     def moment(self) -> float:
-        """The current time, increasing with every call."""
+        """Return the current time, which increases with every call."""
         self._moments += 1
         return self.cluster.loop.now + self._moments * 1e-9
 
     async def until_all_is_produced(self) -> None:
-        """During the faults, and until the cluster works again."""
+        """Wait until the faults end and the cluster works again."""
         while self.cluster.is_producing:
             await self.think()
 
     async def think(self) -> None:
-        """The pause between two requests."""
+        """Pause between two requests."""
         await asyncio.sleep(self.rng.expovariate(1.0) * self.side.odds.think_s)
 
     def sent(
@@ -122,7 +122,7 @@ class SimulatedClient:
         self.cluster.trace.note(None, f"{self.name} reads {partition}/{[offset for offset, _ in records]}")
 
     def deleted(self, partition: int, position: int, error: OffsetOutOfRange) -> int:
-        """A reader's position is deleted: the new position."""
+        """Record that the position of a reader was deleted; returns the new position."""
         start = int(str(error.details["start"]))
         if start <= position:
             self.cluster.violated("I13 a position stays valid", f"{self.name} at {position}: {error}")
@@ -144,13 +144,15 @@ class SimulatedClient:
         )
 
     def committed(self, partition: int) -> Committed | None:
-        """The committed records of a partition."""
+        """Return the committed records of a partition."""
         known = self.side.known
         group = known.group_of(self.cluster.checked[partition])
         return None if group is None or group.is_retired else known.committed_of(group)
 
     async def until_caught_up(self, partition: int, position: Callable[[], int]) -> None:
-        """Without faults a reader progresses until it has all records that were committed before (C4)."""
+        """Check that without faults a reader progresses until it has all records that were committed before
+        (C4).
+        """
         committed = self.committed(partition)
         end = 0 if committed is None or not committed.rows else committed.rows[-1].offset + 1
         deadline, reached = self.cluster.loop.now + PATIENCE_S, position()
@@ -164,7 +166,7 @@ class SimulatedClient:
             await asyncio.sleep(LOOK_S)
 
     async def check_nothing_is_left(self) -> None:
-        """After a client is closed: no task, no connection, no timer."""
+        """Check that a closed client leaves no task, no connection and no timer."""
         await asyncio.sleep(0.01)
         this = asyncio.current_task()
         tasks = [repr(task) for task in self.process.tasks if not task.done() and task is not this]

@@ -55,7 +55,7 @@ class StreamNetwork:
     # Hosts.
 
     def listen(self, host: str, process: Process, factory: ProtocolFactory) -> Listener:
-        """A process listens on a host from now on."""
+        """Listen on a host, for a process, from now on."""
         listener = self._listeners[host] = Listener(self, host, process, factory)
         self.powered(host)
         return listener
@@ -66,11 +66,13 @@ class StreamNetwork:
             del self._listeners[host]
 
     def powered(self, host: str) -> None:
-        """A machine is on: packets for its earlier connections are reset."""
+        """Note that a machine is on: packets for its earlier connections are reset."""
         self._without_power.discard(host)
 
     def process_ended(self, host: str, process: Process, *, silently: bool) -> None:
-        """A process has ended: its connections are reset, or with ``silently`` get nothing more."""
+        """Note that a process has ended: its connections are reset, or with ``silently`` get no more
+        packets.
+        """
         self._listeners.pop(host, None)
         if silently:
             self._without_power.add(host)
@@ -91,7 +93,7 @@ class StreamNetwork:
                 transport.break_connection()
 
     def heal(self) -> None:
-        """Only distance delays packets from now on."""
+        """Heal the network: only distance delays packets from now on."""
         self.is_calm = True
         self._silent_until.clear()
 
@@ -100,7 +102,7 @@ class StreamNetwork:
         return host not in self._without_power
 
     def delay(self, host: str) -> float:
-        """The latency of a piece from or to a host."""
+        """Return the latency of a piece from or to a host."""
         odds = self.odds
         taken = odds.latency_s if self.is_calm else odds.latency_s + odds.jitter_s * self.rng.random() ** 4
         return max(taken, self._silent_until.get(host, 0.0) - self.loop.now)
@@ -110,7 +112,7 @@ class StreamNetwork:
     async def connect(
         self, process: Process, host: str, factory: ProtocolFactory
     ) -> tuple[StreamTransport, asyncio.BaseProtocol]:
-        """A connection of a client. Raises ``ConnectionRefusedError``; waits forever for a dead machine."""
+        """Connect a client. Raises ``ConnectionRefusedError``; waits forever for a dead machine."""
         await asyncio.sleep(self.delay(host))
         while host in self._without_power:
             await self._another_try()
@@ -136,5 +138,5 @@ class StreamNetwork:
         return ours, ours.begin(factory)
 
     async def _another_try(self) -> None:
-        """The kernel sends its SYN again."""
+        """Send the SYN again, as a kernel does."""
         await asyncio.sleep(1.0)

@@ -25,10 +25,10 @@ class Tap(Protocol):
     """Observes a broker's end of a connection."""
 
     def received(self, data: bytes) -> None:
-        """The broker's program gets these bytes."""
+        """Handle bytes that the broker's program gets."""
 
     def sent(self, data: bytes) -> None:
-        """The broker's program has written these bytes."""
+        """Handle bytes that the broker's program has written."""
 
 
 class Network(Protocol):
@@ -45,7 +45,7 @@ class Network(Protocol):
         """True if a machine responds at all, even with a reset."""
 
     def delay(self, host: str) -> float:
-        """The latency of a piece from or to a host."""
+        """Return the latency of a piece from or to a host."""
 
 
 class StreamTransport(asyncio.Transport):
@@ -97,11 +97,11 @@ class StreamTransport(asyncio.Transport):
     # Calls of the program.
 
     def get_extra_info(self, name: str, default: object = None) -> object:
-        """Only the address of the other end."""
+        """Return the address of the other end; no other information is available."""
         return self._address if name == "peername" else default
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Another protocol gets the bytes from now on."""
+        """Deliver the bytes to another protocol from now on."""
         self._protocol = cast("asyncio.Protocol", protocol)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
@@ -118,22 +118,22 @@ class StreamTransport(asyncio.Transport):
         return not self._is_paused and not self._is_closing
 
     def pause_reading(self) -> None:
-        """Bytes accumulate here, and then at the other end."""
+        """Stop delivery: bytes accumulate here, and then at the other end."""
         self._is_paused = True
 
     def resume_reading(self) -> None:
-        """Accumulated bytes are delivered in the next turn."""
+        """Continue delivery: accumulated bytes are delivered in the next turn."""
         if self._is_paused:
             self._is_paused = False
             self._network.loop.later_in(self.process, 0.0, self._hand_over)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Limits at which the program is paused and resumed."""
+        """Set the limits at which the program is paused and resumed."""
         self._high = HIGH_WATER_BYTES if high is None else high
         self._low = self._high // 4 if low is None else low
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that have not been sent."""
+        """Return the number of bytes that have not been sent."""
         return len(self._waiting)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -184,19 +184,19 @@ class StreamTransport(asyncio.Transport):
     # Events of the network.
 
     def vanish(self) -> None:
-        """The process has ended, without a notification."""
+        """End the connection without a notification, as its process has ended."""
         self.is_lost = self._is_closing = True
         self._waiting.clear()
         self._network.open.pop(self, None)
 
     def reset_soon(self, delay: float) -> None:
-        """A reset is in flight to this end."""
+        """Let a reset travel to this end."""
         self._network.loop.later_in(
             self.process, delay, self._lose, ConnectionResetError(104, "connection reset by peer")
         )
 
     def break_connection(self) -> None:
-        """Both ends are reset, and bytes in flight are lost."""
+        """Reset both ends; bytes in flight are lost."""
         for end in (self, self.peer):
             if end is not None and not end.is_lost:
                 end._is_closing = True
@@ -285,7 +285,7 @@ class StreamTransport(asyncio.Transport):
             self._taken(len(data))
 
     def _taken(self, size: int) -> None:
-        """The other end has room again."""
+        """Note that the other end has room again."""
         peer = self.peer
         assert peer is not None
         peer._under_way -= size

@@ -1,7 +1,7 @@
 """HTTP/1.1 on a connection: requests and responses, parsed from the bytes.
 
-Decides: where a message begins and ends. Leaves to others: the content of a response (``checker``). Shares no
-code with either side, so that an error of theirs cannot hide here.
+Decides: where a message begins and ends. Leaves to others: the content of a response (``checker``). The
+parser shares no code with client or server, so that an error of theirs cannot be hidden here.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Reader:
         self._is_chunked = False
 
     def feed(self, data: bytes) -> None:
-        """More bytes. Raises ``Malformed``."""
+        """Parse more bytes. Raises ``Malformed``."""
         self._data += data
         while self._step():
             pass
@@ -87,7 +87,7 @@ class Reader:
         for line in lines[1:]:
             name, separator, text = line.partition(":")
             if not separator:
-                raise Malformed(f"{line!r} is no header")
+                raise Malformed(f"{line!r} is not a header")
             if name.lower() in headers and name.lower() in ("content-length", "transfer-encoding"):
                 raise Malformed(f"{name} is sent twice")
             headers[name.lower()] = text.strip()
@@ -138,20 +138,20 @@ class Wire:
         self._answers = Reader(self._answer_head, self._answer_body, self._answer_chunk)
 
     def received(self, data: bytes) -> None:
-        """The broker's program gets these bytes. Malformed requests are sent on purpose."""
+        """Parse bytes that the broker's program gets. Malformed requests are sent on purpose."""
         try:
             self._requests.feed(data)
         except (Malformed, ValueError):
             self._open.clear()
 
     def sent(self, data: bytes) -> None:
-        """The broker's program has written these bytes."""
+        """Parse bytes that the broker's program has written."""
         if data.startswith(b"HTTP/1.1 100 ") and not self._answers._data:
             data = data.partition(_HEAD_END)[2]
         try:
             self._answers.feed(data)
         except (Malformed, ValueError) as error:
-            self._malformed(f"an answer is no HTTP: {error}")
+            self._malformed(f"an answer is not HTTP: {error}")
 
     def _request_head(self, first: str, headers: Mapping[str, str]) -> bool:
         method, target, _ = first.split(" ")
@@ -170,7 +170,7 @@ class Wire:
 
     def _answer_head(self, first: str, headers: Mapping[str, str]) -> bool:
         if not self._open:
-            raise Malformed(f"{first!r} answers nothing")
+            raise Malformed(f"{first!r} answers no request")
         exchange = self._open[0]
         exchange.status = int(first.split(" ")[1])
         exchange.answer_headers = headers

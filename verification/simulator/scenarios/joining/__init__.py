@@ -1,6 +1,6 @@
-"""Brokers that the cluster was not created with join, and decommissioned ones are removed for good.
+"""Brokers that join an existing cluster, and decommissioned brokers that are removed permanently.
 
-Decides: which broker joins or is removed, and when. Checks that a removed broker holds nothing and is kept
+Decides: which broker joins or is removed, and when. Checks that a removed broker holds no replica and is kept
 out (I42, L14). Leaves to others: taking brokers out of use (``healing``), and the memberships
 (``verification.simulator.memberships``).
 """

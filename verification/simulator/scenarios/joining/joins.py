@@ -1,7 +1,7 @@
-"""Brokers that the cluster was not created with: an operator lets them join, and their machines start.
+"""Brokers that join an existing cluster: an operator admits them, and their machines start.
 
 Decides: which machine joins. Leaves to others: the checks of memberships (``memberships``) and of its
-replicas (``checker``), and that the members are those that shall be in the end (``convergence``).
+replicas (``checker``), and that the members at the end are the intended ones (``convergence``).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Joins:
 
     @property
     def may_join(self) -> bool:
-        """Whether there is another broker to join."""
+        """Return whether there is another broker to join."""
         return self._begun < self._odds.brokers
 
     def join(self, rng: random.Random) -> None:
-        """Another broker joins. In some cases its request is repeated although it was carried out."""
+        """Let another broker join. In some cases its request is repeated although it was carried out."""
         self._begun += 1
         number = self._cluster.odds.brokers + self._begun
         task = asyncio.get_running_loop().create_task(
@@ -70,7 +70,10 @@ class Joins:
             machine.start()
 
     def _machine(self, node: NodeId) -> Machine:
-        """Machines stand in the order of their numbers, also where a later one was let in first."""
+        """Return the machine of a broker.
+
+        Machines are in the order of their numbers, even if a later one was admitted first.
+        """
         machines = self._cluster.machines
         while len(machines) < node:
             self._cluster.add_machine(NodeId(len(machines) + 1))

@@ -10,10 +10,10 @@ from verification.simulator.odds import FORGET, STALE_METADATA, Odds
 from verification.simulator.scenarios.healing.odds import DECOMMISSION, HealingOdds
 
 JOIN: Final = "join"
-"""A broker that the cluster was not created with is let in."""
+"""A broker that does not belong to the cluster is admitted."""
 
 REMOVE: Final = "remove"
-"""A decommissioned broker is removed for good."""
+"""A decommissioned broker is removed permanently."""
 
 BESIDE_JOINS: Final = (
     "kill",
@@ -49,7 +49,8 @@ class JoinOdds:
 
 
 def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, JoinOdds]:
-    """Brokers join while others crash, lose files, are decommissioned and removed, with few clients.
+    """Draw a run in which brokers join while others crash, lose files, are decommissioned and removed, with
+    few clients.
 
     No broker is silent for so long that it counts as dead.
     """

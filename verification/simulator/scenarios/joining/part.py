@@ -1,4 +1,4 @@
-"""Brokers that join in one run, and brokers that are removed for good."""
+"""Brokers that join in one run, and brokers that are removed permanently."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Joining(Part):
         self._removals = Removals(cluster, faults.counts)
 
     def faults(self) -> dict[str, Timed]:
-        """Operators let brokers in, and remove them."""
+        """Return the faults of the scenario: operators admit brokers, and remove them."""
         return {JOIN: self._joins.join, REMOVE: self._removals.remove}
 
     def may_happen(self, kind: str) -> bool:
-        """Whether there is another broker to join, or one to be removed."""
+        """Return whether there is another broker to join, or one to be removed."""
         return (kind != JOIN or self._joins.may_join) and (kind != REMOVE or bool(self._removals.candidates))
 
     def shown(self, image: MetadataImage) -> None:
-        """A removed broker holds nothing and stays removed."""
+        """Check that a removed broker holds no replica and stays removed."""
         self._removals.shown(image)
 
     async def faults_ended(self) -> None:
@@ -36,6 +36,6 @@ class Joining(Part):
         await self._removals.settled()
 
     async def check(self) -> dict[str, int]:
-        """Removed brokers that run are kept out."""
+        """Check that removed brokers that run are kept out."""
         await self._removals.kept_out()
         return {}

@@ -1,8 +1,10 @@
-"""An operator who removes decommissioned brokers for good, and processes of removed ones that come back.
+"""An operator who removes decommissioned brokers permanently, and processes of removed brokers that start
+again.
 
 Decides: which broker is removed, when its machine stops, and whether it starts again. Checks that a removed
-broker holds nothing and stays removed (I42), and in the end that its process is kept out and knows it (L14).
-Leaves to others: taking brokers out of use (``decommissions``), and that all others agree (``convergence``).
+broker holds no replica and stays removed (I42), and at the end that its process is kept out and knows that it
+was removed (L14). Leaves to others: taking brokers out of use (``decommissions``), and that all others agree
+(``convergence``).
 """
 
 from __future__ import annotations
@@ -83,13 +85,15 @@ class Removals:
                 machine.start()
 
     async def _remove_in_a_hurry(self, machine: Machine, rng: random.Random) -> None:
-        """Request the removal of a running broker: refused, or the broker learns of its removal later."""
+        """Request the removal of a running broker: the request is refused, or the broker learns of its
+        removal later.
+        """
         await self._request(machine.node, rng)
         if not machine.is_removed:
             self._begun.discard(machine.node)
 
     async def _is_empty(self, node: NodeId) -> bool:
-        """Whether the broker holds nothing within a while."""
+        """Return whether the broker holds no replica within a while."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + EMPTY_S
         while loop.time() < deadline and not self._cluster.is_healed:
@@ -112,7 +116,9 @@ class Removals:
         )
 
     async def _misuse_id(self, node: NodeId, rng: random.Random) -> None:
-        """The request that admitted it arrives again, and another broker asks for its id: both in vain."""
+        """Repeat the request that admitted the broker, and request its id for another broker: both without
+        success.
+        """
         for admission in (f"{node:032x}", f"{node:031x}f"):
             request = AdmitBroker(admission, node, f"http://b{node}", "127.0.0.1", 9000 + node, replaces=True)
             admitted = await self._ask(rng, node, partial(_admit, request=request))
@@ -122,7 +128,7 @@ class Removals:
     async def _ask(
         self, rng: random.Random, node: NodeId, ask: Callable[[Broker], Awaitable[object]]
     ) -> bool:
-        """Whether it was carried out, at any other broker."""
+        """Send the request to any other broker; return whether it was carried out."""
         others = [machine for machine in self._cluster.machines if machine.node != node]
         try:
             await rng.choice(others).call(ask)
@@ -133,7 +139,7 @@ class Removals:
     # Checks.
 
     def shown(self, image: MetadataImage) -> None:
-        """A broker has new metadata."""
+        """Check new metadata of a broker."""
         for node in image.forgotten:
             if node not in self._removed_at:
                 self._removed_at[node] = image.version
@@ -148,7 +154,9 @@ class Removals:
                 self._cluster.violated(REMOVED, f"broker {node} is there again at {image.version}")
 
     async def kept_out(self) -> None:
-        """After healing: each removed broker that runs knows that it was removed, and no other hears it."""
+        """Check after healing that each removed broker that runs knows its removal, and that no other broker
+        hears it.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + KEPT_OUT_S
         problems = [*self._problems()]
@@ -159,7 +167,7 @@ class Removals:
             self._cluster.violated(KEPT_OUT, problem)
 
     def _problems(self) -> Iterator[str]:
-        """Removed brokers that do not know it, or that others still hear."""
+        """Return the removed brokers that do not know their removal, or that others still hear."""
         for machine in self._cluster.machines:
             if machine.broker is None:
                 continue

@@ -4,8 +4,8 @@ Decides: what these workers do, and what must hold of the jobs (J1 to J7). Leave
 brokers (``verification.simulator.faults``), and the logs as bytes (``verification.simulator.originals``).
 
 ``judge`` follows the committed records of ``__offsets``, of the topic and of the dead letters, without code
-of the coordinator, and compares them with each other and with what workers have said and were told.
-``part`` is the whole.
+of the coordinator, and compares them with each other and with the requests of workers and the answers to
+them. ``part`` combines all of it.
 """
 
 from __future__ import annotations

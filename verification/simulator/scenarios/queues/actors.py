@@ -79,7 +79,7 @@ class Worker(Client):
             await self.round(self.machine(), is_diligent=False)
 
     async def round(self, machine: Machine, *, is_diligent: bool) -> None:
-        """Receive once, and say something about the jobs. A diligent worker acknowledges all, and at once."""
+        """Receive once, and settle the jobs. A diligent worker acknowledges all of them, and at once."""
         lease, odds = self.rng.randbytes(LEASE_BYTES), self._queue
         count = self.rng.randint(1, odds.count_max)
         try:
@@ -172,7 +172,7 @@ class Worker(Client):
             self._start(self._say_again(request))
 
     async def _say_again(self, request: Settle) -> None:
-        """An acknowledgement arrives once more, much later: it changes nothing."""
+        """Send an acknowledgement once more, much later: it changes nothing."""
         await asyncio.sleep(self.rng.expovariate(1.0) * self._queue.late_s)
         try:
             await self._say(request)
@@ -180,7 +180,7 @@ class Worker(Client):
             return
 
     async def _say(self, request: Settle) -> Settled:
-        """Send it once. Raises ``RaftlogError``."""
+        """Send a settlement once. Raises ``RaftlogError``."""
         self._judge.says(request)
         try:
             reply = await self.ask(

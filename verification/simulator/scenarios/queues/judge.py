@@ -1,4 +1,4 @@
-"""Compares what is committed about the jobs of a queue with its topic, its dead letters, and the answers.
+"""Compares the committed records about the jobs of a queue with its topic, its dead letters, and the answers.
 
 Decides: J1 to J6. Leaves to others: the end of a run (``part``).
 """
@@ -39,7 +39,7 @@ REASON: Final = "of a worker"  # who gives a job up, or back
 
 Place = tuple[int, int]  # partition and offset
 Said = tuple[Place, bytes, str]
-"""A job, the lease of its worker, and what the worker says, as in ``Settle.how``."""
+"""A job, the lease of its worker, and the kind of settlement, as in ``Settle.how``."""
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class Judge(PatientJudge):
     # What is committed.
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """The commit index of a group has changed."""
+        """Read the committed batches of a group whose commit index has changed."""
         record = self._cluster.checker.groups[group_id]
         place = self.place_of(record)
         if place is None or (place[0] == TOPIC and place[1] != self._partition):
@@ -106,7 +106,7 @@ class Judge(PatientJudge):
         self.check_waiting()
 
     def _learn(self, partition: int, batch: Original) -> None:
-        """Records of the topic."""
+        """Process records of the topic."""
         for record in batch.records:
             if is_wanted(record.headers, self._selection):
                 self.keys[partition, record.offset] = record.key
@@ -114,7 +114,7 @@ class Judge(PatientJudge):
                 self.others.add((partition, record.offset))
 
     def _take(self, machine: Machine, batch: Original) -> None:
-        """Rows of the queue; each of them is taken although one before it has broken a rule."""
+        """Process rows of the queue, each of them even if one before it has broken a rule."""
         for record in batch.records:
             row = KINDS.decoded(record.key, record.value)
             assert row is not None
@@ -133,7 +133,7 @@ class Judge(PatientJudge):
                     self.when_known(partial(self._check_done, partition, committed.offset, self._open_jobs()))
 
     def _put(self, machine: Machine, slot: int, job: Job, written: tuple[int, int]) -> None:
-        """A row, and the term and time at which it was written."""
+        """Process a row, with the term and time at which it was written."""
         place = (job.partition, job.offset)
         other = self.slots.setdefault(slot, place)
         self.slots[slot] = place
@@ -185,26 +185,30 @@ class Judge(PatientJudge):
             raise Broken(LOST, f"{place} is a job, and does not have the tags {self._selection}")
 
     def _redrive(self, machine: Machine, place: Place, known: Known) -> None:
-        """A job that had ended is open again, as often as that was asked for at most."""
+        """Check a job that is open again after its end: at most as often as a redrive was requested."""
         others = frozenset(self.slots.values()) - {place}
         known.behind = others if known.is_done else frozenset()  # what was open had its turn before
         known.is_done = known.was_dead = False
         known.redrives += 1
         if known.redrives > known.asked:
-            raise Broken(REDRIVEN, f"{place} is open again, asked for {known.asked} times: {known}")
+            raise Broken(
+                REDRIVEN, f"{place} is open again; its redrive was requested {known.asked} times: {known}"
+            )
         if known.job.deliveries or known.job.lease:
             raise Broken(COUNTED, f"{place} is redriven as {known.job}")
         self.on_redriven(machine)
 
     def _check_lease(self, place: Place, job: Job, before: Job, at_ms: int) -> None:
-        """A coordinator ends leases by its clocks, and all clocks are right unless a fault changes them."""
+        """Check the end of a lease: a coordinator ends leases by its clocks, which are right unless a fault
+        changes them.
+        """
         if self._clocks_are_right and at_ms < before.due_ms:
             raise Broken(HELD, f"{place} is leased at {at_ms} at the latest: {job} after {before}")
         if self._is_ordered:
             self.when_known(partial(self._check_order, place, self._open_jobs()))
 
     def _spread_ms(self) -> int:
-        """By how much the wall clocks of machines differ that run at different speeds."""
+        """Return the difference between the wall clocks of machines that run at different speeds."""
         clocks = [one.rate for one in self._cluster.machines]
         return 2 + int((max(clocks) - min(clocks)) * self._cluster.loop.now * 1000)
 
@@ -238,14 +242,14 @@ class Judge(PatientJudge):
 
             self.when_known(check)
         elif (place, known.job.lease) not in self._acknowledged:
-            raise Broken(LOST, f"{place} is closed, and nobody who had it has said so: {known}")
+            raise Broken(LOST, f"{place} is closed, but no worker that had it has settled it: {known}")
         else:
             self._said.seen((place, known.job.lease, "ack"))
 
     def _check_opened(self, partition: int, end: int) -> None:
         for place in self.keys:
             if place[0] == partition and place[1] < end and place not in self.jobs:
-                raise Broken(LOST, f"{place} is behind the queue, at {end}, and nobody has had it")
+                raise Broken(LOST, f"the queue has passed {place} and is at {end}, but no worker has had it")
 
     def _check_done(self, partition: int, end: int, open_jobs: dict[Place, Job]) -> None:
         for place in self.keys:
@@ -269,7 +273,7 @@ class Judge(PatientJudge):
     # What workers and operators say, and what they are told.
 
     def says(self, request: Settle) -> None:
-        """A worker says something about a job, before it knows whether anybody hears it."""
+        """Note a worker's settlement of a job before it is sent: the request may be lost."""
         (token,) = request.tokens
         place = token.partition, token.offset
         self._said.sends((place, token.lease, request.how))
@@ -285,11 +289,11 @@ class Judge(PatientJudge):
             self.checked(partial(self._said.refused, said, error))
 
     def asks(self, lease: bytes) -> None:
-        """A worker asks for jobs, which it will have under this lease."""
+        """Note a worker's request for jobs, which it gets under this lease."""
         self._leases.sends(lease)
 
     def asked_in_vain(self, lease: bytes, error: RaftlogError) -> None:
-        """A worker was refused jobs."""
+        """Note a request for jobs that was refused."""
         self.checked(partial(self._leases.refused, lease, error))
 
     def asks_again(self, place: Place) -> None:
@@ -297,7 +301,7 @@ class Judge(PatientJudge):
         self.jobs[place].asked += 1
 
     def redriven_in_vain(self, place: Place, error: RaftlogError) -> None:
-        """A redrive was refused."""
+        """Note a redrive that was refused."""
         known = self.jobs[place]
         known.asked -= not may_be_done(error)
         if known.redrives > known.asked:
@@ -305,7 +309,7 @@ class Judge(PatientJudge):
             self._cluster.violated(REDRIVEN, detail)
 
     def received(self, lease: bytes, job: Delivered) -> None:
-        """A worker has got a job."""
+        """Check a job that a worker has received."""
         place = (job.partition, job.offset)
 
         def check() -> None:
@@ -316,7 +320,7 @@ class Judge(PatientJudge):
         self.when_known(check)
 
     def settled(self, token: Token) -> None:
-        """An acknowledgement counts."""
+        """Note an acknowledgement that took effect."""
         place = (token.partition, token.offset)
 
         def check() -> None:

@@ -17,7 +17,9 @@ AIMED: Final = (AFTER_A_LEASE, AFTER_A_LETTER)
 """The coordinator of a queue crashes or is deposed: before a worker has its answer, or a job is closed."""
 
 AFTER_A_REDRIVE: Final = "after a redrive"
-"""The coordinator crashes or is deposed when a dead letter is a job again, before the redrive is answered."""
+"""The coordinator crashes or is deposed when a dead letter has become a job again, before the redrive is
+answered.
+"""
 
 MAIL: Final = "mail"
 CREW: Final = "crew"
@@ -52,7 +54,7 @@ class QueueOdds:
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
-        """For one seed."""
+        """Draw the parameters for one seed."""
         return cls(
             partitions=rng.choice((1, 1, 2)),
             is_ordered=rng.random() < 0.4,
@@ -76,7 +78,7 @@ class QueueOdds:
 
 
 def _selection(rng: random.Random) -> TagSelection | None:
-    """Drawn from a copy of the generator, so that what is drawn later does not depend on it."""
+    """Draw the selection from a copy of the generator, so that later draws do not depend on it."""
     copy = random.Random()
     copy.setstate(rng.getstate())
     lists = copy.choice(((("a", "b"), (), ()), ((), ("a",), ("c",)), (("a", "c"), (), ("b",))))
@@ -101,7 +103,9 @@ def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, QueueOdds]:
 
 
 def _with_redrives(cluster: Odds, queue: QueueOdds, rng: random.Random) -> tuple[Odds, QueueOdds]:
-    """In half of the runs an operator has dead letters tried again, mostly in the order of keys."""
+    """Add redrives: in half of the runs an operator requests that dead letters are processed again, mostly in
+    the order of keys.
+    """
     redrive_s = rng.choice((0.0, 0.0, 0.2, 1.0))
     if not redrive_s:
         return cluster, queue

@@ -1,4 +1,4 @@
-"""The queue of a run: its producer, its workers, and when all jobs must be done (J7)."""
+"""The queue of a run: its producer, its workers, and the time at which all jobs must be done (J7)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Queue(Part):
         self._redriver = Redriver(cluster, odds, self.judge)
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """The commit index of a group has changed."""
+        """Handle a commit index that has changed."""
         self.judge.committed(machine, group_id)
 
     def topics(self, config: Config) -> list[Topic]:
@@ -66,7 +66,9 @@ class Queue(Part):
         return [self._producer, *self._workers, *redrivers]
 
     async def actors_ended(self) -> None:
-        """Late requests are over, and workers that answer all jobs get all of them done (J7)."""
+        """Act after the last client: late requests have ended, and diligent workers get all jobs done
+        (J7).
+        """
         for requests in (*(worker.requests for worker in self._workers), self._redriver.requests):
             while requests:
                 await asyncio.wait(requests)
@@ -82,7 +84,7 @@ class Queue(Part):
             self.judge.look()
 
     async def check(self) -> dict[str, int]:
-        """In the end every replica has the committed rows, and no answer is of what no log shows.
+        """Check that every replica has the committed rows, and that each answer follows from a log.
 
         Returns how often dead letters became jobs again.
         """

@@ -1,4 +1,4 @@
-"""An operator who has the dead letters of a queue tried again, and repeats what got no answer."""
+"""An operator who redrives the dead letters of a queue, and repeats requests without an answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LETTERS_MAX: Final = 5  # of one request
 
 
 class Redriver(Client):
-    """Asks for each dead letter until that is answered."""
+    """Requests the redrive of each dead letter until the request is answered."""
 
     def __init__(self, cluster: SimulatedCluster, odds: QueueOdds, judge: Judge) -> None:
         super().__init__(cluster, "redriver")
@@ -67,6 +67,6 @@ class Redriver(Client):
         return True
 
     async def _again(self, request: Reopen) -> None:
-        """Repeat the request; a job that is done meanwhile is then done again."""
+        """Repeat the request; a job that was done since is then done again."""
         await asyncio.sleep(self.rng.expovariate(1.0) * self._queue.late_s)
         await self._ask(request)

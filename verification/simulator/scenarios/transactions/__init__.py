@@ -4,10 +4,10 @@ Decides: what these clients do, and what must hold of their transactions (T1 to 
 faults of brokers (``verification.simulator.faults``), and the logs as bytes
 (``verification.simulator.originals``).
 
-The checks use what is committed: ``decided`` follows the records of ``__transactions``, ``sink_log`` those of
+The checks use committed records: ``decided`` follows the records of ``__transactions``, ``sink_log`` those of
 sinks, ``partition_log`` the batches and markers of each partition, all without code of the coordinator or of
 partitions, and ``judge`` compares them with each other, with the answers to clients and with the state of
-replicas. ``ending`` has the checks after all faults are healed. ``part`` is the whole.
+replicas. ``ending`` has the checks after all faults are healed. ``part`` combines all of it.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ SCENARIO: Final = Scenario(
 
 
 def drawn(rng: random.Random) -> Odds:
-    """Draw a run of the level: in some unused ids, sinks and answers expire, in place of transactions.
+    """Draw a run of the level: in some runs unused ids, sinks and answers expire, in place of transactions.
 
-    In some others frames carry little, and transactions come near that.
+    In some other runs frames are small, and transactions come near their limit.
     """
     plain, more = SCENARIO.drawn(rng), beside(rng)
     cluster, own = perhaps(plain, more), plain.of(TransactionOdds)

@@ -1,7 +1,7 @@
 """Clients that use transactions through any broker; requests arrive late and more than once.
 
-Decides: which requests are repeated, and what is noted before they are sent. Leaves to others: what each
-client does (``producers``, ``sinks``, ``readers``), and the checks (``judge``).
+Decides: which requests are repeated, and which facts are noted before they are sent. Leaves to others: what
+each client does (``producers``, ``sinks``, ``readers``), and the checks (``judge``).
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ class Story:
         return cls(odds, judge, [*ledger, (JOURNAL, 0)])
 
     def start(self, work: Coroutine[object, None, None]) -> None:
-        """Beside everything else; a run waits for it in the end."""
+        """Start a task beside everything else; the run waits for it at the end."""
         task = asyncio.get_running_loop().create_task(work)
         self.requests.add(task)
         task.add_done_callback(self.requests.discard)
 
 
 class TransactionClient(Client):
-    """The common part."""
+    """The common part of transactional clients."""
 
     def __init__(self, cluster: SimulatedCluster, name: str, story: Story) -> None:
         super().__init__(cluster, name)
@@ -90,7 +90,7 @@ class TransactionClient(Client):
         self._late_rng = cluster.rng(f"late requests of {name}")
 
     async def request(self, request: OfOneId) -> Reply:
-        """Ask any broker, and perhaps once more later. Raises ``RaftlogError``."""
+        """Send a request to any broker, and perhaps once more later. Raises ``RaftlogError``."""
         self._note(request)
         reply = await self._request_once(request)
         odds = self.story.odds
@@ -110,7 +110,7 @@ class TransactionClient(Client):
         )
 
     async def add_offset(self, handle: Handle, request: AddOffsets) -> None:
-        """A group takes part in a transaction, as over HTTP. Raises ``RaftlogError``."""
+        """Add an offset of a group to a transaction, as over HTTP. Raises ``RaftlogError``."""
 
         async def add(broker: Broker) -> None:
             groups, service = broker.groups.service, broker.transactions.service
@@ -123,7 +123,7 @@ class TransactionClient(Client):
         await self.offsets_asked(request, add)
 
     async def offsets_asked(self, request: AddOffsets, add: Callable[[Broker], Awaitable[object]]) -> None:
-        """Have a broker ``add`` offsets to a transaction. Raises ``RaftlogError``."""
+        """Let a broker ``add`` offsets to a transaction. Raises ``RaftlogError``."""
         offsets = self.judge.offsets
         offsets.attempts.sends(request.offsets[0].offset)
         try:
@@ -160,7 +160,7 @@ class TransactionClient(Client):
             raise
 
     def _note(self, request: OfOneId) -> None:
-        """Before the coordinator can know it."""
+        """Note a request before the coordinator can know it."""
         asked = self.judge.asked
         if isinstance(request, End):
             (asked.commits if request.is_commit else asked.aborts).add(request.transaction)
@@ -183,13 +183,13 @@ class TransactionClient(Client):
         self.judge.asked.ended_by_name_s.update(dict.fromkeys(names, until_s))
 
     def begins(self, handle: Handle) -> None:
-        """The first request of a transaction is about to be sent."""
+        """Note that the first request of a transaction is about to be sent."""
         odds = self.story.odds
         limit_ms = min(odds.timeout_ms, odds.prepared_ms)
         self.judge.asked.began_s.setdefault(handle, (self.cluster.loop.now, limit_ms))
 
     def _check(self, request: OfOneId, broker: Broker, reply: Reply) -> None:
-        """The answer at the time when the broker gives it."""
+        """Check an answer at the time when the broker gives it."""
         self.cluster.trace.note(broker.node_id, f"answers {request} with {reply}")
         self.judge.look()
         if isinstance(request, Open) and isinstance(reply, Opened) and request.after is not None:
@@ -207,17 +207,17 @@ class TransactionClient(Client):
                 self.judge.aborted(handle)
 
     def _check_after(self, after: Handle, reply: Opened) -> None:
-        """No process has opened the id since that transaction, whose successor is skipped (T6)."""
+        """Check that no process has opened the id since that transaction, whose successor is skipped (T6)."""
         if reply.producer_id == after.producer_id and reply.epoch > after.epoch + 2:
             self.cluster.violated(ANSWERED, f"{after} is continued as {reply}, and others came between")
 
     def written(self, handle: Handle) -> list[Participant]:
-        """The partitions that have acknowledged batches of the transaction."""
+        """Return the partitions that have acknowledged batches of the transaction."""
         return [write.target for write in self.story.writes.get(handle, ()) if write.offset is not None]
 
 
 def _to_commit(request: OfOneId) -> tuple[Handle, ...]:
-    """The transactions that a request commits."""
+    """Return the transactions that a request commits."""
     if isinstance(request, CommitBatch):
         return request.handles
     return (request.transaction,) if isinstance(request, End) and request.is_commit else ()

@@ -1,7 +1,7 @@
 """Outcomes by the committed records of ``__transactions``, and the order of these records (T1, T7).
 
-Decides: which transaction has which outcome. Leaves to others: whether it was asked for, and the markers
-(``judge``).
+Decides: which transaction has which outcome. Leaves to others: whether the outcome was requested, and the
+markers (``judge``).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Decided:
         self._on_batch = on_batch
 
     def take(self, rows: Sequence[Row]) -> None:
-        """The records of one committed batch. Raises ``Broken``."""
+        """Process the records of one committed batch. Raises ``Broken``."""
         sinks = [value for _, value in rows if isinstance(value, Sink)]
         together = {handle for sink in sinks for handle in sink.handles}
         committed: dict[Handle, Transaction] = {}
@@ -72,11 +72,11 @@ class Decided:
                 self.state.put(key, value)
 
     def handle_of(self, numbers: Numbers) -> Handle | None:
-        """The transaction with this producer id and epoch."""
+        """Return the transaction with this producer id and epoch."""
         return self._handles.get(numbers)
 
     def is_over(self, handle: Handle) -> bool:
-        """Whether a transaction takes nothing more."""
+        """Return whether a transaction accepts no more batches."""
         newest = self.state.transactions.get(handle.transactional_id)
         if newest is None:
             return False

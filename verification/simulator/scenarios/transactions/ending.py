@@ -1,4 +1,5 @@
-"""After all faults are healed: nothing hangs, and acknowledged commits are complete and seen once (T8, T9).
+"""The checks after all faults are healed: no transaction hangs, and acknowledged commits are complete and
+seen once (T8, T9).
 
 Decides: the deadlines, and what the final reads must show. Leaves to others: the replicas' bytes
 (``verification.simulator.convergence``).
@@ -25,7 +26,7 @@ RECOVERY_S: Final = 20.0
 
 
 class Ending:
-    """The last phases."""
+    """The last phases of a run."""
 
     def __init__(self, cluster: SimulatedCluster, story: Story) -> None:
         self._cluster = cluster
@@ -33,7 +34,7 @@ class Ending:
         self._judge = story.judge
 
     async def works(self) -> None:
-        """At every broker a new id commits a transaction over all partitions in time (L2)."""
+        """Check that at every broker a new id commits a transaction over all partitions in time (L2)."""
         for machine in self._cluster.machines:
             probe = WideProducer(self._cluster, f"probe-{machine.node}", self._story, machine)
             deadline = self._cluster.loop.now + RECOVERY_S
@@ -66,7 +67,7 @@ class Ending:
         return None
 
     async def check(self) -> None:
-        """The final reads, and the replicas."""
+        """Check the final reads, and the replicas."""
         judge = self._judge
         judge.look()
         if judge.waiting:
@@ -86,7 +87,7 @@ class Ending:
             self._cluster.violated(WORKS, f"{target} is not read: {error!r}")
             return
         if last.last_stable_offset != last.high_watermark:
-            detail = f"{target}: {last.last_stable_offset} of {last.high_watermark} is stable in the end"
+            detail = f"{target}: {last.last_stable_offset} of {last.high_watermark} is stable at the end"
             self._cluster.violated(ENDS, detail)
         outcomes = self._judge.decided.outcomes
         for handle, writes in self._story.writes.items():
@@ -116,7 +117,7 @@ class Ending:
             self._cluster.violated(COMPLETE, f"{target} lacks {write} of {whose}")
 
     def _check_coordinators(self) -> None:
-        """Every replica has the transactions that are committed (C9 of transactions)."""
+        """Check that every replica has the committed transactions (C9 of transactions)."""
         expected = self._judge.decided.state
         count = self._story.odds.coordinators
         for machine in self._cluster.machines:

@@ -1,6 +1,7 @@
-"""Transactional ids, sinks and answers of keyed requests that expire in the run, and are used now and then.
+"""Transactional ids, sinks and answers of keyed requests that expire in the run, and are used from time to
+time.
 
-Decides: which requests are sent. Leaves to others: when what they have made may be forgotten
+Decides: which requests are sent. Leaves to others: when the rows of these requests may be deleted
 (``forgetting``).
 """
 
@@ -51,11 +52,11 @@ class IdleUser(TransactionClient):
 
     @property
     def forgotten(self) -> int:
-        """Return the number of ids, sinks and answers that were forgotten."""
+        """Return the number of ids, sinks and answers that expired."""
         return self._forgetting.forgotten
 
     async def run(self) -> None:
-        """Use the ids and sinks until the run no longer produces."""
+        """Use the ids and sinks until the producers of the run end."""
         for name in NAMES:
             self.story.start(self._use(partial(self._open, name)))
             self.story.start(self._use(partial(self._register, name)))

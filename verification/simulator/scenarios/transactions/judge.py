@@ -1,7 +1,7 @@
-"""Compares what is committed about transactions with itself, with the answers, and with replicas.
+"""Compares the committed records about transactions with one another, with the answers, and with replicas.
 
-Decides: T2 and T4 to T6, and who has asked for what (T1). Leaves to others: how records follow one another
-(``decided``, ``partition_log``), and the end of a run (``ending``).
+Decides: T2 and T4 to T6, and which client requested which outcome (T1). Leaves to others: how records follow
+one another (``decided``, ``partition_log``), and the end of a run (``ending``).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Judge(PatientJudge):
     # What is committed.
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """The commit index of a group has changed."""
+        """Read the committed batches of a group whose commit index has changed."""
         record = self._cluster.checker.groups[group_id]
         target = self.place_of(record)
         if target is None:
@@ -98,7 +98,7 @@ class Judge(PatientJudge):
         self.check_waiting()
 
     def _is_another(self, target: Participant) -> None:
-        """A partition has the number of one that was removed."""
+        """Return whether a partition has the number of one that was removed."""
         removed = self.logs.pop(target, None)
         if removed is not None:
             self.former.append(removed)
@@ -133,11 +133,11 @@ class Judge(PatientJudge):
                 self.on_marked(handle, target)
 
     def log_of(self, target: Participant) -> PartitionLog:
-        """The log of a partition that may take part in transactions."""
+        """Return the log of a partition that may take part in transactions."""
         return self.logs.setdefault(target, PartitionLog(f"{target[0]}/{target[1]}"))
 
     def _joined(self, target: Participant, numbers: Numbers) -> None:
-        """A partition has a batch: the coordinator has recorded that it takes part (T2)."""
+        """Check a partition with a batch: the coordinator has recorded that it takes part (T2)."""
 
         def check() -> None:
             handle = self.decided.handle_of(numbers)
@@ -147,7 +147,7 @@ class Judge(PatientJudge):
         self.when_known(check)
 
     def _appended(self, target: Participant, batch: Original) -> None:
-        """Some replica has a new batch: for a marker the decision is committed by now (T2)."""
+        """Check a new batch of some replica: for a marker the decision is committed before (T2)."""
         marker = batch.marker
         if target[0] == TOPIC:
             self._appended_s[target, batch.entry.base, batch.entry.term] = self._cluster.loop.now
@@ -170,12 +170,12 @@ class Judge(PatientJudge):
             self.checked(check)
 
     def _is_decided(self, handle: Handle, is_commit: bool) -> None:
-        """A request has asked for it, or its time is up (T1)."""
+        """Check that a request asked for the outcome, or that the time of the transaction is up (T1)."""
         self._newly_decided.append(handle)
         asked, now = self.asked, self._cluster.loop.now
         if is_commit:
             if handle not in asked.commits:
-                raise Broken(ONE_OUTCOME, f"{handle} is committed, and nobody has asked for it")
+                raise Broken(ONE_OUTCOME, f"{handle} is committed, but no client has requested it")
             if handle in asked.told_aborted:
                 raise Broken(ANSWERED, f"{handle} is committed; it was answered as aborted")
             if handle in asked.refused:
@@ -190,13 +190,13 @@ class Judge(PatientJudge):
         is_named = now - asked.ended_by_name_s.get(handle.transactional_id, -LATE_S) < LATE_S
         if handle not in asked.aborts and not is_late and not is_named:
             detail = f"{handle} is aborted {now - began_s:.3f} s after it began, of {limit_ms} ms"
-            raise Broken(ONE_OUTCOME, f"{detail}, and nobody has asked for it")
+            raise Broken(ONE_OUTCOME, f"{detail}, but no client has requested it")
 
     def _is_batch(self, batch: Batch, handles: tuple[Handle, ...]) -> None:
         self.on_batch(batch, handles)
 
     def _is_complete(self, handle: Handle) -> None:
-        """All partitions show it before the next transaction begins (T2)."""
+        """Check that all partitions show the outcome before the next transaction begins (T2)."""
         self.when_known(partial(self.check_marked, MARKED, handle, self.decided.partitions[handle]))
         self.when_known(partial(self.offsets.check, handle))
 
@@ -213,7 +213,7 @@ class Judge(PatientJudge):
     # Replicas.
 
     def check_replica(self, machine: Machine, target: Participant) -> None:
-        """The table of a replica follows from the log that it has applied (T5)."""
+        """Check that the table of a replica follows from the log that it has applied (T5)."""
         replica = None if machine.broker is None else machine.broker.manager.replicas.get(target)
         log = self.logs.get(target)
         if replica is None or log is None or self.records[target].is_retired:
@@ -237,7 +237,7 @@ class Judge(PatientJudge):
     # Answers.
 
     def ended(self, handle: Handle, is_committed: bool, written: Iterable[Participant]) -> None:
-        """An end was answered: that is the outcome, and all partitions show it (T6)."""
+        """Check an end that was answered: it is the outcome, and all partitions show it (T6)."""
 
         def check() -> None:
             outcome = self.decided.outcomes.get(handle)
@@ -250,7 +250,7 @@ class Judge(PatientJudge):
         self.when_known(check)
 
     def aborted(self, handle: Handle) -> None:
-        """A batch was answered as aborted: nothing of it is committed, nor will be (T6)."""
+        """Check a batch that was answered as aborted: no part of it is committed, nor will be (T6)."""
         self.asked.told_aborted.add(handle)
 
         def check() -> None:
@@ -260,16 +260,16 @@ class Judge(PatientJudge):
         self.when_known(check)
 
     def run_begun(self, ask: BeginRun, reply: RunBegun) -> None:
-        """A run of a sink was told its epoch, and whether its batch is committed (T11)."""
+        """Check the epoch in the answer to a run of a sink, and whether its batch is committed (T11)."""
         answer = ask.owner, ask.sequence, reply.epoch, reply.is_committed
         self.when_known(partial(self.decided.sinks.check_begun, ask.key, ask.run, *answer))
 
     def batch_committed(self, ask: CommitBatch) -> None:
-        """A batch was answered as committed (T7)."""
+        """Check a batch that was answered as committed (T7)."""
         self.when_known(partial(self.decided.sinks.check_committed, ask.key, ask.run, ask.sequence))
 
     def refused(self, handle: Handle, error: RaftlogError) -> None:
-        """A commit was refused for good (T6)."""
+        """Check a commit that was refused permanently (T6)."""
         self.asked.refused.setdefault(handle, error)
 
         def check() -> None:
@@ -279,13 +279,15 @@ class Judge(PatientJudge):
         self.when_known(check)
 
     def in_vain(self, handle: Handle, error: RaftlogError) -> None:
-        """An attempt to commit was refused as not done: without another one nothing is committed (T6)."""
+        """Check an attempt to commit that was refused as not done: without another attempt the transaction
+        does not commit (T6).
+        """
         self.asked.attempts[handle] -= 1
         if not self.asked.attempts[handle] and self.decided.outcomes.get(handle):
             self.when_known(partial(_committed_in_vain, handle, error))
 
     def closed(self, handle: Handle, error: RaftlogError) -> None:
-        """A producer was told that its transaction takes nothing more: so it is (T6)."""
+        """Check the answer that a transaction accepts no more batches (T6)."""
 
         def check() -> None:
             if not self.decided.is_over(handle):
@@ -295,7 +297,9 @@ class Judge(PatientJudge):
         self.when_known(check)
 
     def read(self, target: TopicPartition, committed_only: bool, broker: Broker, result: FetchResult) -> None:
-        """A fetch shows the committed log up to its end, with gaps where transactions were aborted (T4)."""
+        """Check that a fetch shows the committed log up to its end, with gaps where transactions were aborted
+        (T4).
+        """
         log, where = self.log_of((target.topic, target.partition)), f"broker {broker.node_id} {target}"
         self.look()
         stable: int = result.last_stable_offset
@@ -324,7 +328,7 @@ def _shown(
     """Describe the error in one batch that a reader gets; None if there is none."""
     known = log.by_base.get(base)
     if known is None or known.entry.last != last:
-        return f"{base} to {last} is shown, committed there is {known and known.entry}"
+        return f"{base} to {last} is shown; the committed entry is {known and known.entry}"
     outcome = log.outcome_at(base)
     if is_gap:
         is_right = committed_only and outcome is False

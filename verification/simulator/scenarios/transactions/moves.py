@@ -1,7 +1,8 @@
-"""How the records of one transaction may follow one another (T1, T7).
+"""The permitted sequences of the records of one transaction (T1, T7).
 
-Decides: which step from one record of a transactional id to the next is none. It is written without code of
-``transactions.decisions``. Leaves to others: outcomes and markers (``decided``), batches (``sink_log``).
+Decides: which step from one record of a transactional id to the next is not permitted. It is written without
+code of ``transactions.decisions``. Leaves to others: outcomes and markers (``decided``), batches
+(``sink_log``).
 """
 
 from __future__ import annotations

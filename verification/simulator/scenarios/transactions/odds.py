@@ -24,7 +24,7 @@ LEDGER: Final = "ledger"
 JOURNAL: Final = "journal"
 PASSING: Final = "passing"
 PASSING_PARTITIONS: Final = 2
-"""Of a topic whose partitions are removed and added again, in some runs."""
+"""The faults of a topic whose partitions are removed and added again, in some runs."""
 QUERY_KEY: Final = "query"  # of the sink that is written in runs
 FIRST, SECOND = "first", "second"  # the queries that write it
 TASKS: Final = 2  # of a batch
@@ -32,7 +32,7 @@ ATTEMPTS: Final = 2  # of a task
 
 
 def query_id(query: str, task: int, attempt: int) -> str:
-    """The transactional id of an attempt."""
+    """Return the transactional id of an attempt."""
     return f"{QUERY_KEY}{KEY_END}{query}.{task}.{attempt}"
 
 
@@ -109,7 +109,7 @@ class TransactionOdds:
         return [query_id(*one) for one in each]
 
     def with_more(self, rng: random.Random) -> Self:
-        """Partitions that go, and one-shot transactions, in some runs."""
+        """Add removed partitions, and one-shot transactions, in some runs."""
         return replace(self, removes_partitions=rng.random() < 0.4, has_one_shots=rng.random() < 0.4)
 
     def without_producers(self) -> Self:
@@ -119,7 +119,7 @@ class TransactionOdds:
         )
 
     def with_wide(self, wide: WideOdds) -> Self:
-        """A sink of wide transactions in place of other sinks. Its batches take many requests."""
+        """Use a sink of wide transactions in place of other sinks. Its batches take many requests."""
         return replace(
             self,
             wide=wide,
@@ -134,7 +134,7 @@ class TransactionOdds:
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
-        """For one seed."""
+        """Draw the parameters for one seed."""
         return cls(
             ledger_partitions=rng.choice((1, 1, 2)),
             coordinators=rng.choice((1, 1, 2)),
@@ -160,7 +160,7 @@ class TransactionOdds:
 
 
 def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, TransactionOdds]:
-    """A run without administrators, with transactions in place of most clients.
+    """Draw a run without administrators, with transactions in place of most clients.
 
     A transaction takes many steps: faults leave time for some of them between two.
     """

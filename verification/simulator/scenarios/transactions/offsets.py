@@ -32,7 +32,7 @@ class AddedOffsets:
         self._moved: dict[Handle, dict[Participant, int]] = {}
 
     def request(self, handle: Handle, target: Participant) -> AddOffsets:
-        """The next offset of a partition, in this transaction."""
+        """Return the next offset of a partition, in this transaction."""
         offset = next(self._numbers)
         self._added[offset] = handle, target
         commit = OffsetCommit(topic=target[0], topic_id="t", partition=target[1], offset=offset)
@@ -45,14 +45,14 @@ class AddedOffsets:
         )
 
     def acknowledged(self, request: AddOffsets) -> None:
-        """The group has kept it aside."""
+        """Note that the group has stored an offset for the transaction."""
         offset = request.offsets[0].offset
         handle, target = self._added[offset]
         newest = self._acknowledged.setdefault(handle, {})
         newest[target] = max(newest.get(target, 0), offset)
 
     def take(self, key: Key, value: Value | None) -> None:
-        """One committed record of ``__offsets``. Raises ``Broken``."""
+        """Process one committed record of ``__offsets``. Raises ``Broken``."""
         if not isinstance(key, OffsetKey) or key.group != GROUP or not isinstance(value, CommittedOffset):
             return
         handle, target = self._added[value.offset]
@@ -64,7 +64,10 @@ class AddedOffsets:
         self.attempts.seen(value.offset)
 
     def check(self, handle: Handle) -> None:
-        """All partitions and groups of an ended transaction show its outcome. Raises ``Broken``."""
+        """Check that all partitions and groups of an ended transaction show its outcome.
+
+        Raises ``Broken``.
+        """
         if not self._outcome_of(handle):
             return
         moved = self._moved.get(handle, {})

@@ -1,6 +1,7 @@
 """A client whose requests are transactions of their own: stored as a whole, or refused and never visible.
 
-The requests have no key, so none is repeated. What a broker refuses for good must not be committed (T6).
+The requests have no key, so none is repeated. A request that a broker refuses permanently must not be
+committed (T6).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class OneShotClient(TransactionClient):
     _values = 0
 
     async def run(self) -> None:
-        """Send one request after another until the run no longer produces."""
+        """Send one request after another until the producers of the run end."""
         story = self.story
         while self.cluster.is_producing:
             await self.cluster.rest()

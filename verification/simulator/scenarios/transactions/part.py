@@ -77,11 +77,11 @@ class Transactions(Part):
         cluster.network.on_too_large = self._is_too_large
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """The commit index of a group has changed."""
+        """Handle a commit index that has changed."""
         self.judge.committed(machine, group_id)
 
     def topics(self, config: Config) -> list[Topic]:
-        """``__transactions`` may be created by its first user instead."""
+        """Return the topics of the run; ``__transactions`` may be created by its first user instead."""
         odds = self._odds
         topics = [Topic(LEDGER, odds.ledger_partitions, config), Topic(JOURNAL, 1, config)]
         if odds.removes_partitions:
@@ -91,7 +91,7 @@ class Transactions(Part):
         return topics
 
     def target(self, rng: random.Random) -> tuple[str, int] | None:
-        """Mostly one of its topics."""
+        """Return mostly a topic of the scenario."""
         return rng.choice(self._odds.topics) if rng.random() < 0.8 else None
 
     def actors(self) -> list[Actor]:
@@ -139,14 +139,14 @@ class Transactions(Part):
         return counts
 
     async def actors_ended(self) -> None:
-        """After the last client: late requests are over, and nothing is open."""
+        """Act after the last client: late requests have ended, and no transaction is open."""
         while self.story.requests:
             await asyncio.wait(self.story.requests)
         await self.ending.settled()
         await self.ending.works()
 
     def _is_too_large(self, frame: bytes) -> None:
-        """A request may be, and is refused. What is proposed is not (T13)."""
+        """Check a frame above the limit: only requests may be too large, and are refused (T13)."""
         if frame[0] not in (FrameKind.CALL, FrameKind.ANSWER):
             self._cluster.violated(SENT, f"a frame of kind {frame[0]} has {len(frame)} bytes")
 
@@ -187,7 +187,7 @@ class Transactions(Part):
             self.story.start(self._mark_again(handle, target, is_commit, mean_s))
 
     async def _mark_again(self, handle: Handle, target: Participant, is_commit: bool, mean_s: float) -> None:
-        """A marker arrives more than once, as from a former coordinator: one is written (T3)."""
+        """Write a marker more than once, as a former coordinator does: one is stored (T3)."""
         await asyncio.sleep(self._rng.expovariate(1.0) * mean_s)
         marker = Marker(handle.producer_id, handle.epoch, is_commit, 0, 0)
         try:

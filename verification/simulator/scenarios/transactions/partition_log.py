@@ -1,7 +1,7 @@
 """The transactions of one partition, as its committed batches alone show them.
 
 Decides: what is visible below which offset, and that a marker fences (T3). It is written without code of
-``partitions``: it keeps everything, and looks up where the product computes.
+``partitions``: it keeps all batches, and looks results up that the product computes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PartitionLog:
     _known_from: list[int] = field(default_factory=list)  # below, aborted ranges are forgotten
 
     def take(self, batch: Original) -> None:
-        """One committed batch. Raises ``Broken``, and has taken it nevertheless."""
+        """Process one committed batch. Raises ``Broken``, after the batch was processed nevertheless."""
         entry, header = batch.entry, batch.header
         self.end = entry.last + 1
         self.by_base[entry.base] = batch
@@ -60,26 +60,28 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """After all that is known to be committed."""
+        """Return the last stable offset after all batches that are known to be committed."""
         return self.stable[self.end - 1] if self.end else 0
 
     @property
     def known_from(self) -> int:
-        """Below, aborted ranges are forgotten, and readers of committed records are refused."""
+        """Return the offset below which aborted ranges are forgotten, and readers of committed records are
+        refused.
+        """
         return self._known_from[-1] if self._known_from else 0
 
     def known_from_at(self, applied: int) -> int:
-        """The value of ``known_from`` on a replica at an applied index. It never falls."""
+        """Return the value of ``known_from`` on a replica at an applied index. It never falls."""
         place = bisect_right(self._markers, applied)
         return self._known_from[place - 1] if place else 0
 
     def aborted_at(self, applied: int) -> list[Aborted]:
-        """The aborted ranges that a replica must know at an applied index."""
+        """Return the aborted ranges that a replica must know at an applied index."""
         known_from = self.known_from_at(applied)
         return [one for one in self.aborted if known_from <= one.last <= applied]
 
     def outcome_at(self, base: int) -> bool | None:
-        """True if the batch there may be read; None if its transaction is open."""
+        """Return whether the batch at an offset may be read; None if its transaction is open."""
         header = self.by_base[base].header
         if header.is_control or not header.is_transactional:
             return True

@@ -1,4 +1,6 @@
-"""Transactional producers: incarnations of the same ids, which forget, stall, and go on as zombies."""
+"""Transactional producers: incarnations of the same ids, which lose their state, stall, and continue as
+zombies.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ class TransactionalProducer(TransactionClient):
         self._values = 0
 
     async def run(self) -> None:
-        """Transactions during the faults. What is open in the end exceeds its time."""
+        """Run transactions during the faults. Transactions that stay open at the end exceed their time."""
         while self.cluster.is_producing:
             await self.cluster.rest()
             if self._handle is None:
@@ -83,7 +85,7 @@ class TransactionalProducer(TransactionClient):
             await asyncio.sleep(self.rng.expovariate(1.0) * REOPEN_S)
 
     async def open(self, *, timeout_ms: int, after: Handle | None = None, run_epoch: int = 0) -> Handle:
-        """The next incarnation begins. Raises ``RaftlogError``."""
+        """Begin the next incarnation. Raises ``RaftlogError``."""
         reply = await self.request(
             Open(transactional_id=self._id, timeout_ms=timeout_ms, after=after, run_epoch=run_epoch)
         )
@@ -92,7 +94,7 @@ class TransactionalProducer(TransactionClient):
         return self._handle
 
     async def one_transaction(self, handle: Handle) -> bool:
-        """Whether it was committed, as far as this producer knows."""
+        """Run one transaction; returns whether it was committed, as far as this producer knows."""
         odds, rng = self.story.odds, self.rng
         sequences: dict[Participant, int] = {}
         progress = Progress.STORED
@@ -118,7 +120,7 @@ class TransactionalProducer(TransactionClient):
         return await self.end(handle, is_commit=is_whole and rng.random() >= odds.aborts)
 
     async def _write_passing(self, handle: Handle, sequences: dict[Participant, int]) -> Progress:
-        """A batch for a partition that may be removed, and mostly a pause, in which the removal is tried."""
+        """Write a batch to a partition that may be removed, and mostly pause while the removal is tried."""
         target = PASSING, self.rng.randrange(PASSING_PARTITIONS)
         progress = await self.write(handle, target, sequences)
         if not self.cluster.is_healed and self.rng.random() < WAITS_ODDS:
@@ -126,7 +128,7 @@ class TransactionalProducer(TransactionClient):
         return progress
 
     async def write(self, handle: Handle, target: Participant, sequences: dict[Participant, int]) -> Progress:
-        """One batch, repeated until its outcome is known, unless it has no sequence."""
+        """Write one batch, repeated until its outcome is known, unless it has no sequence."""
         rng = self.rng
         is_sequenced = rng.random() >= self.story.odds.unsequenced
         count = rng.choice((1, 1, 2, 3))
@@ -187,7 +189,7 @@ class TransactionalProducer(TransactionClient):
         return Progress.IN_DOUBT
 
     async def _add_offset(self, handle: Handle, target: Participant) -> Progress:
-        """A group commits one in this transaction. Repeated until it is known to be kept."""
+        """Add an offset of a group to this transaction, repeated until the offset is known to be stored."""
         self.begins(handle)
         request = self.judge.offsets.request(handle, target)
 
@@ -210,7 +212,7 @@ class TransactionalProducer(TransactionClient):
             return
 
     async def end(self, handle: Handle, *, is_commit: bool) -> bool:
-        """Repeated until its outcome is known, mostly."""
+        """End the transaction, repeated until its outcome is known, mostly."""
         request = End(transaction=handle, is_commit=is_commit)
         self._handle, self._ended = None, handle
         self.story.old_ends.append(request)
@@ -247,7 +249,7 @@ class TransactionalProducer(TransactionClient):
         self.story.prepared[self._id] = handle
 
     async def _disturb(self, handle: Handle) -> None:
-        """Something else happens in the midst of a transaction."""
+        """Disturb a transaction that is open."""
         odds, rng, story = self.story.odds, self.rng, self.story
         if self.cluster.is_healed:
             return
@@ -259,7 +261,9 @@ class TransactionalProducer(TransactionClient):
             await asyncio.sleep(rng.uniform(0.2, 2.0) * odds.timeout_ms / 1000)
 
     async def _join_late(self, handle: Handle) -> None:
-        """A partition asks for a transaction about when it ends: it takes part in time, or is refused."""
+        """Let a partition request to take part in a transaction that is about to end: it takes part in time,
+        or is refused.
+        """
         await asyncio.sleep(self.rng.expovariate(1.0) * JOIN_S)
         try:
             await self.request(Join(transaction=handle, partitions=(self.rng.choice(self.story.targets),)))
@@ -273,7 +277,7 @@ class TransactionalProducer(TransactionClient):
             return
 
     async def _repeat_batch(self, handle: Handle, target: Participant, data: bytes) -> None:
-        """If its transaction has ended, the batch must not be stored (T3)."""
+        """Repeat a batch. If its transaction has ended, the batch must not be stored (T3)."""
         try:
             await self.send(handle, target, data)
         except RaftlogError:
@@ -281,7 +285,7 @@ class TransactionalProducer(TransactionClient):
 
 
 class WideProducer(TransactionalProducer):
-    """Writes to all partitions through one broker, when it is told to."""
+    """Writes to all partitions through one broker, at the call of the scenario."""
 
     def __init__(self, cluster: SimulatedCluster, name: str, story: Story, machine: Machine) -> None:
         super().__init__(cluster, name, name, story, prepares=False)
@@ -292,12 +296,12 @@ class WideProducer(TransactionalProducer):
         return self._machine
 
     async def transact(self, *, is_commit: bool, timeout_ms: int = 10_000) -> bool | None:
-        """Whether one transaction was committed; None if something went wrong before its end."""
+        """Return whether one transaction was committed; None if an error occurred before its end."""
         handle = await self._write_everywhere(timeout_ms)
         return None if handle is None else await self.end(handle, is_commit=is_commit)
 
     async def leave_open(self, *, timeout_ms: int) -> bool:
-        """Begin a transaction, and never end it; False if something went wrong before."""
+        """Begin a transaction, and never end it; False if an error occurred before."""
         return await self._write_everywhere(timeout_ms) is not None
 
     async def _write_everywhere(self, timeout_ms: int) -> Handle | None:
@@ -313,7 +317,7 @@ class WideProducer(TransactionalProducer):
 
 
 class PlainProducer(Client):
-    """Writes beside transactions: its records are visible once all before them is decided."""
+    """Writes beside transactions: its records become visible once all earlier transactions are decided."""
 
     def __init__(self, cluster: SimulatedCluster, name: str, story: Story) -> None:
         super().__init__(cluster, name)
@@ -321,7 +325,7 @@ class PlainProducer(Client):
         self._values = 0
 
     async def run(self) -> None:
-        """One record at a time, sent once."""
+        """Send one record at a time, each once."""
         while self.cluster.is_producing:
             await self.cluster.rest()
             self._values += 1

@@ -1,9 +1,9 @@
 """Queries that write a sink in runs, as Spark's connector does: drivers, and the tasks of their batches.
 
-A batch has the same values whenever it is repeated, shared among its tasks in another way, and each with
-the name of the attempt that writes it. What is noted as committed is common to the drivers of a query, as a
-checkpoint is: each run begins behind it. Drivers die at any step, without an abort, and sleep at any step and
-go on as zombies. The second query takes the sink over.
+A batch has the same values whenever it is repeated, shared among its tasks in another way, and each with the
+name of the attempt that writes it. The drivers of a query share the note of committed batches, as they share
+a checkpoint: each run begins behind it. Drivers die at any step, without an abort, and sleep at any step and
+continue as zombies. The second query takes the sink over.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ TAKEOVER_S: Final = 4.0
 
 
 def values_of(batch: Batch) -> tuple[str, ...]:
-    """The values of a batch, equal in all attempts."""
+    """Return the values of a batch, which are equal in all attempts."""
     size = SIZES[batch.sequence % len(SIZES)]
     return tuple(f"{batch.owner} {batch.sequence} {number}" for number in range(size))
 
 
 def check_batch(story: Story, batch: Batch, handles: tuple[Handle, ...]) -> None:
-    """A committed batch has all its values, each once. Raises ``Broken``."""
+    """Check that a committed batch has all its values, each once. Raises ``Broken``."""
     if batch.key != QUERY_KEY:
         return
     writes = [write for one in handles for write in story.writes.get(one, ())]
@@ -57,7 +57,7 @@ def check_batch(story: Story, batch: Batch, handles: tuple[Handle, ...]) -> None
 
 
 class Died(Exception):
-    """The driver does nothing more."""
+    """Raised when the driver dies: it does not act any more."""
 
 
 class Staged(NamedTuple):
@@ -77,7 +77,7 @@ class Driver(TransactionClient):
         self._takes_over = query == SECOND
 
     async def run(self) -> None:
-        """During the faults; what is open in the end exceeds its time."""
+        """Run queries during the faults; transactions that stay open at the end exceed their time."""
         if self._takes_over:
             await asyncio.sleep(self.rng.expovariate(1.0) * TAKEOVER_S)
         number = 0
@@ -100,7 +100,7 @@ class Driver(TransactionClient):
             await asyncio.sleep(self.rng.expovariate(1.0) * self.story.odds.think_s)
 
     async def _batch(self, run: str, batch: Batch) -> None:
-        """Returns once it is committed. Raises ``RaftlogError`` or ``Died``."""
+        """Write a batch; returns once it is committed. Raises ``RaftlogError`` or ``Died``."""
         staged: list[Staged] = []
         try:
             for number, values in enumerate(self._shared(values_of(batch))):
@@ -123,12 +123,12 @@ class Driver(TransactionClient):
             raise
 
     def _shared(self, values: tuple[str, ...]) -> list[tuple[str, ...]]:
-        """The values of each task, another part of them each time."""
+        """Share the values among the tasks, in another way each time."""
         cut, mixed = self.rng.randint(0, len(values)), self.rng.sample(values, len(values))
         return [tuple(mixed[:cut]), tuple(mixed[cut:])]
 
     async def _task(self, run: str, batch: Batch, number: int, values: tuple[str, ...]) -> Staged:
-        """Attempts of one task, until one has staged its values."""
+        """Attempt one task until an attempt has staged its values."""
         for attempt in range(ATTEMPTS):
             await self._step()
             begin = BeginRun(
@@ -157,7 +157,7 @@ class Driver(TransactionClient):
             return
 
     async def _step(self) -> None:
-        """Between two requests a driver may die, or sleep."""
+        """Let a driver die or sleep between two requests."""
         if self.cluster.is_healed:
             return
         if self.rng.random() < DIES_ODDS:
@@ -174,7 +174,7 @@ class Task(TransactionalProducer):
         self._transactional_id = transactional_id
 
     async def stage(self, values: tuple[str, ...], run_epoch: int) -> Handle | None:
-        """Write and prepare; None if its transaction takes nothing more. Raises ``RaftlogError``."""
+        """Write and prepare; None if its transaction accepts no more batches. Raises ``RaftlogError``."""
         handle = await self._begun(run_epoch)
         sequences: dict[Participant, int] = {}
         for value in values:
@@ -201,7 +201,7 @@ class Task(TransactionalProducer):
 
 
 async def until_answered(client: TransactionClient, request: OfOneId) -> Reply:
-    """Ask again while it may help. Raises ``RaftlogError``."""
+    """Repeat a request while another attempt may succeed. Raises ``RaftlogError``."""
     began_s = client.cluster.loop.now
     while True:
         try:

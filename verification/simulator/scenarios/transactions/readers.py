@@ -74,7 +74,7 @@ class TransactionReader(Client):
             position = result.next_offset
 
     async def read(self, position: int, *, wait_ms: int) -> FetchResult:
-        """Once, from any broker; checked when it answers."""
+        """Read once, from any broker; the answer is checked when it is given."""
         request = FetchRequest(
             position=Offset(position), bytes_max=4096, wait_ms=wait_ms, committed_only=self._committed_only
         )
@@ -91,7 +91,7 @@ class TransactionReader(Client):
         return result
 
     def collect(self, position: int, result: FetchResult, seen: dict[str, int]) -> None:
-        """The values of an answer; none comes twice."""
+        """Return the values of an answer; no value occurs twice."""
         for batch in split_batches(result.data):
             if batch.header.is_control or not batch.header.record_count:
                 continue

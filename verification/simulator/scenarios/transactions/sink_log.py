@@ -80,12 +80,14 @@ class SinkLog:
         """Check the answer to a run that registers. Raises ``Broken``."""
         known = self.runs.get((key, run))
         if epoch and known != Run(owner, epoch):
-            raise Broken(IN_ORDER, f"{run} of {key} is told epoch {epoch}, and is registered as {known}")
+            raise Broken(IN_ORDER, f"{run} of {key} gets epoch {epoch}, but is registered as {known}")
         if is_committed and Batch(key, owner, sequence) not in self.batches:
-            raise Broken(IN_ORDER, f"{run} is told that batch {sequence} of {key} is committed")
+            raise Broken(IN_ORDER, f"the answer to {run} is that batch {sequence} of {key} is committed")
 
     def check_committed(self, key: str, run: str, sequence: int) -> None:
-        """A driver is told that its batch is committed. Raises ``Broken``."""
+        """Check the answer to a driver that its batch is committed. Raises ``Broken``."""
         owner = self.runs[key, run].owner if run else ""
         if Batch(key, owner, sequence) not in self.batches:
-            raise Broken(WHOLE, f"{run or 'a driver'} is told that batch {sequence} of {key} is committed")
+            raise Broken(
+                WHOLE, f"the answer to {run or 'a driver'} is that batch {sequence} of {key} is committed"
+            )

@@ -1,4 +1,4 @@
-"""A sink that commits prepared transactions together, and an operator who aborts what is open."""
+"""A sink that commits prepared transactions together, and an operator who aborts open transactions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ABORTS_ODDS: Final = 0.2
 
 
 class Sink(TransactionClient):
-    """Commits what its tasks have prepared, with one sequence after another."""
+    """Commits the prepared transactions of its tasks, with one sequence after another."""
 
     def __init__(self, cluster: SimulatedCluster, story: Story) -> None:
         super().__init__(cluster, KEY, story)
         self._sequence = 0
 
     async def run(self) -> None:
-        """During the faults; what is not decided in the end exceeds its time."""
+        """Commit during the faults; transactions that are not decided at the end exceed their time."""
         while self.cluster.is_producing:
             await self.cluster.rest()
             await asyncio.sleep(self.rng.expovariate(1.0) * 4 * self.story.odds.think_s)
@@ -57,14 +57,14 @@ class Sink(TransactionClient):
 
 
 class Operator(TransactionClient):
-    """Aborts open transactions by hand, and looks at them."""
+    """Aborts open transactions by hand, and reads their state."""
 
     def __init__(self, cluster: SimulatedCluster, story: Story, ids: list[str]) -> None:
         super().__init__(cluster, "operator", story)
         self._ids = ids
 
     async def run(self) -> None:
-        """During the faults."""
+        """Act during the faults."""
         while not self.cluster.is_healed:
             await self.cluster.rest()
             await asyncio.sleep(self.rng.expovariate(1.0) * self.story.odds.operator_s)
@@ -79,7 +79,7 @@ class Operator(TransactionClient):
         await self.request(AbortOpen(transactional_id=name))
 
     async def _look(self, name: str) -> None:
-        """A linearizable read (T6)."""
+        """Read the state of a transaction linearizably (T6)."""
         self.judge.look()
         before = self.judge.decided.state.transactions.get(name)
         reply = await self.ask(

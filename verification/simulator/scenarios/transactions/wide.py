@@ -1,4 +1,4 @@
-"""A sink whose batches come near what a frame between brokers carries, or exceed it (T13).
+"""A sink whose batches come near the limit of a frame between brokers, or exceed it (T13).
 
 Its ids are as long as they may be, and so are the groups that take part in its transactions. Some records
 are as large as a frame. Decides: which requests are sent. Leaves to others: the limits (``wide_odds``), and
@@ -34,7 +34,7 @@ LARGE_ODDS: Final = 0.4  # records that are as large as a frame, or so
 
 
 class WideSink(TransactionClient):
-    """Prepares and commits one batch after another. A refused one is aborted."""
+    """Prepares and commits one batch after another, and aborts a refused batch."""
 
     def __init__(self, cluster: SimulatedCluster, odds: WideOdds, story: Story) -> None:
         super().__init__(cluster, "wide", story)
@@ -46,7 +46,7 @@ class WideSink(TransactionClient):
         self._openings = 0
 
     async def run(self) -> None:
-        """Begin batches until the run no longer produces; open transactions then exceed their time."""
+        """Begin batches until the producers of the run end; open transactions then exceed their time."""
         while self.cluster.is_producing:
             await self.cluster.rest()
             await asyncio.sleep(self.rng.expovariate(1.0) * self.story.odds.think_s)
@@ -78,7 +78,9 @@ class WideSink(TransactionClient):
             await self._abort(prepared)
 
     async def _abort(self, prepared: list[Handle]) -> None:
-        """Abort them all, unless they are committed, or nobody answers: then their time runs out."""
+        """Abort all transactions, unless they are committed, or no broker answers: then their time
+        runs out.
+        """
         if prepared:
             with contextlib.suppress(RaftlogError):
                 await until_answered(self, AbortBatch(key=KEY, handles=tuple(prepared)))
@@ -131,7 +133,7 @@ class WideSink(TransactionClient):
                 await self.pause()
 
     def _note_refused(self, error: InvalidRequest) -> None:
-        """Only what is too large is refused so, and for good."""
+        """Check that only a batch above the limit gets this refusal, and permanently."""
         self.refused += 1
         is_size = "bytes" in str(error) or "too large" in str(error)
         if may_be_done(error) or error.retryable or not is_size:

@@ -1,4 +1,4 @@
-"""The random parameters of wide transactions: in these runs a frame between brokers carries little.
+"""The random parameters of wide transactions: in these runs the limit of a frame between brokers is small.
 
 All limits that follow from that of a frame are smaller, too, so that few transactions come near them.
 """
@@ -24,14 +24,17 @@ class WideOdds:
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self | None:
-        """For one seed; None for most of them."""
+        """Draw the parameters for one seed; None for most of them."""
         if rng.random() >= WIDE_ODDS:
             return None
         return cls(frame_bytes_max=rng.choice((24 << 10, 32 << 10, 48 << 10)), handles=rng.choice((3, 4, 6)))
 
     @property
     def frame_limits(self) -> FrameLimits:
-        """The frame limits of production on a smaller scale. A write may be nearly as large as a frame."""
+        """Return the frame limits of production on a smaller scale.
+
+        A write may be nearly as large as a frame.
+        """
         frame = self.frame_bytes_max
         write = frame * 15 // 16
         return FrameLimits(
