@@ -1,6 +1,6 @@
-"""Reads of a segmented log that change nothing: indexes, terms, bytes, the restored state.
+"""The reading part of a segmented log: indexes, terms, bytes, the restored state.
 
-Nothing is decided here; ``segmented_log`` changes what is looked at.
+All changes are in ``log_changes`` and ``segmented_log``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LogReads:
 
     def __init__(self, opened: OpenedLog, states: StateFiles) -> None:
         self.states = states
-        self.removals = 0  # how often entries were removed, at either end
+        self.removals = 0  # the number of removals of entries, at either end
         self._state: DurableState = opened.state
         self._epochs: Epochs = opened.epochs
         self._members: LogMembers = opened.members
@@ -44,7 +44,7 @@ class LogReads:
 
     @property
     def last_index(self) -> Index:
-        """``first_index - 1`` when the log is empty."""
+        """The newest index, durable or not; ``first_index - 1`` if the log is empty."""
         return Index(self._last)
 
     @property
@@ -64,7 +64,7 @@ class LogReads:
 
     @property
     def closed_segments(self) -> tuple[ClosedSegment, ...]:
-        """Oldest first, for ``retention``."""
+        """The closed segments, oldest first, for ``retention``."""
         return tuple(
             ClosedSegment(
                 Index(segment.base),
@@ -78,19 +78,19 @@ class LogReads:
 
     @property
     def durable_part_of_active(self) -> ClosedSegment:
-        """The active segment as far as it is surely on the disk: about as far as ``durable_index``."""
+        """The part of the active segment that is certainly on the disk: about up to ``durable_index``."""
         active = self._segments.active
         size, last = (0, active.base - 1) if self._durable < active.base else active.known_end(self._durable)
         return ClosedSegment(Index(active.base), Index(last), size, active.max_timestamp, active.stored_ms)
 
     @property
     def compactable_segments(self) -> tuple[ClosedSegment, ...]:
-        """The closed segments that hold nothing but what is committed, and durable here. Oldest first."""
+        """The closed segments whose entries are all committed, and durable here. Oldest first."""
         limit = min(self._durable, self._commit)
         return tuple(segment for segment in self.closed_segments if segment.last <= limit)
 
     def base_from(self, index: Index) -> Index | None:
-        """The base offset of the first segment that begins at ``index`` or later; None without one."""
+        """The base offset of the first segment that begins at ``index`` or later; None if there is none."""
         return self._segments.base_from(index)
 
     def restored(self, membership: Membership) -> Restored:
@@ -108,30 +108,30 @@ class LogReads:
         )
 
     def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
-        """Whole batches, starting with the batch that contains ``first``; see ``StoredBatches.read``."""
+        """Whole batches from the batch with ``first`` on; see ``StoredBatches.read``."""
         self._require(first, last)
         return self._segments.read(first, last, bytes_max, self._epochs.entries(first))
 
     def recent(self, first: Index, last: Index, *, bytes_max: int) -> LogRange | None:
-        """The places of these batches from memory, or None; see ``ReadableLog.recent``."""
+        """The file ranges of these batches, from memory, or None; see ``ReadableLog.recent``."""
         if not self._first <= first <= last <= self._last:
             return None
         return self._segments.recent(first, last, bytes_max, self._epochs.entries(first))
 
     def part(self, first: Index, bytes_max: int) -> LogPart:
-        """For one reader on another thread; see ``ReadableLog.part``."""
+        """A part of the log for one reader on another thread; see ``ReadableLog.part``."""
         self._require(first, first)
         return self._part(self._segments.part(first, bytes_max))
 
     def part_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> LogPart | None:
-        """For one reader on another thread; see ``ReadableLog.part_at_time``."""
+        """A part of the log from a time on, for another thread; see ``ReadableLog.part_at_time``."""
         part = self._segments.part_at_time(timestamp_ms, max(first, self._first))
         return None if part is None else self._part(part)
 
     def _require(self, first: int, last: int) -> None:
         if not self._first <= first <= last <= self._last:
             raise OffsetOutOfRange(
-                f"{first}..{last} is not within {self._first}..{self._last}",
+                f"entries {first}..{last} are not within the log, which has {self._first}..{self._last}",
                 start=self._first,
                 end=self._last + 1,
             )
@@ -147,7 +147,9 @@ class LogReads:
         term = self._epochs.term_at(index) if self._first <= index <= self._last else None
         if term is None:
             raise OffsetOutOfRange(
-                f"{index} is not within {self._first}..{self._last}", start=self._first, end=self._last + 1
+                f"entry {index} is not within the log, which has {self._first}..{self._last}",
+                start=self._first,
+                end=self._last + 1,
             )
         return Term(term)
 
@@ -156,11 +158,11 @@ class LogReads:
         return self._epochs.entries(self._first) if self._last >= self._first else ()
 
     def load_checkpoint(self) -> tuple[Index, bytes] | None:
-        """The newest sound state of an entry that the log holds; ``LogCorrupt`` if damage left no state."""
+        """The newest sound state of an entry in the log. Raises ``LogCorrupt`` if damage left no state."""
         return self.states.newest(self.holds)
 
     def holds(self, entry: EntryId) -> bool:
-        """Whether this entry stands in the log, or just before it."""
+        """Whether this entry is in the log, or just before it."""
         return self._first - 1 <= entry.index <= self._last and self.term_at(entry.index) == entry.term
 
 
