@@ -1,6 +1,7 @@
 """Heartbeats and their replies of all groups of one broker: one frame for each peer and loop turn.
 
-Decides: what is in a frame. Leaves to others: when frames leave (``group_host``), their bytes (``codec``).
+Decides: the content of a frame. Leaves to others: when frames leave (``group_host``), their bytes
+(``codec``).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Heartbeats:
 
     @property
     def are_due(self) -> bool:
-        """Whether any wait."""
+        """Whether heartbeats or replies wait."""
         return bool(self._heartbeats or self._replies)
 
     def add(self, group: GroupId, to: NodeId, heartbeat: Heartbeat) -> None:
@@ -36,12 +37,12 @@ class Heartbeats:
         self._replies.setdefault(to, []).append((group, reply))
 
     def greet(self, peers: Iterable[NodeId]) -> None:
-        """Each of these gets a frame, if only an empty one: it says that this broker runs."""
+        """Send each of these peers a frame, at least an empty one: a sign that this broker is alive."""
         for peer in peers:
             self._heartbeats.setdefault(peer, [])
 
     def send(self, clock: Callable[[], ClockReading], *, declines_leadership: bool) -> None:
-        """Let all leave; the clock is read only if heartbeats are among them."""
+        """Send all waiting frames; the clock is read only if heartbeats are among them."""
         if self._heartbeats:
             heartbeats, self._heartbeats = self._heartbeats, {}
             reading = clock()

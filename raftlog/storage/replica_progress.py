@@ -46,7 +46,8 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
         if state.term == self.term and self.voted_for not in (None, state.voted_for):
             return f"its log lacks the vote for broker {self.voted_for} in term {self.term}"
         if self.entry.index >= log.first_index - 1 and not log.holds(self.entry):
-            return f"its log ends at {log.last_index}; it had {self.entry.index} of term {self.entry.term}"
+            entry = f"entry {self.entry.index} of term {self.entry.term}"
+            return f"its log ends at {log.last_index}, but had {entry}"
         return ""
 
 

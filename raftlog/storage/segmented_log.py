@@ -65,9 +65,7 @@ class SegmentedLog(LogChanges):
         """
         opened = open_log(filesystem, directory, settings.index_interval_bytes, is_rejoining=is_rejoining)
         if opened.recovery.torn_tail is not None:
-            _log.warning(
-                "%s: cut off a torn tail, which was never durable: %s", directory, opened.recovery.torn_tail
-            )
+            _log.warning("%s: cut off a torn tail (never durable): %s", directory, opened.recovery.torn_tail)
         return cls(filesystem, directory, settings, clock, opened)
 
     @property
@@ -236,8 +234,7 @@ class SegmentedLog(LogChanges):
         return LogChange(run, finish, is_long=False)
 
     def close_change(self, checkpoint: tuple[Index, bytes] | None = None) -> LogChange | None:
-        """Sync, write checkpoint and commit hint, close the files. After a failed sync: only close the
-        files."""
+        """Sync, write checkpoint and commit hint, close the files; after a failed sync only close them."""
         if self._closed:
             return None
         self._closed = True

@@ -87,12 +87,12 @@ class GroupView:
 
     @property
     def last_index(self) -> Index:
-        """Newest index in the log here, committed or not."""
+        """The newest index in the log here, committed or not."""
         return self._core.last_index
 
     @property
     def durable_index(self) -> Index:
-        """Newest index that survives a crash of this node."""
+        """The newest index that survives a crash of this node."""
         return self._core.durable_index
 
     @property
