@@ -67,7 +67,7 @@ async def test_a_duty_begins_again(error: Exception, caplog: pytest.LogCaptureFi
     assert duties.failures == 1
     assert failed == [("Duty.run", error)]
     (line,) = caplog.records
-    assert "Duty.run begins again in 1 s" in line.message
+    assert "Duty.run restarts in 1 s" in line.message
     assert line.exc_info is not None
     assert line.exc_info[1] is error
 
