@@ -66,7 +66,7 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = {each.name: each for each in _ALL}
 
 
 def assignor(name: str) -> Assignor:
-    """The assignor of this name. Raises ``ValueError`` that names the known ones."""
+    """The assignor of this name. Raises ``ValueError``, which lists the known names."""
     found = ASSIGNORS.get(name)
     if found is None:
         raise ValueError(f"there is no assignor {name!r}; choose {', '.join(map(repr, ASSIGNORS))}")

@@ -17,15 +17,15 @@ from raftlog.types import TopicPartition
 class StickyAssignor:
     """Kafka's StickyAssignor (KIP-54), with the least number of moves.
 
-    Even comes first: with equal subscriptions, no member has two partitions more than another. With different
-    subscriptions, no chain of moves makes the plan more even. Of all such plans it makes one by which the
-    fewest partitions leave their owners: exactly the fewest, where Kafka uses a heuristic.
+    An even plan has precedence: with equal subscriptions, no member has two partitions more than another.
+    With different subscriptions, no chain of moves makes the plan more even. Of all such plans, the fewest
+    partitions leave their owners: exactly the fewest, where Kafka uses a heuristic.
     """
 
     name = "sticky"
 
     def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
-        """A plan, as ``Assignor`` says."""
+        """A plan as ``Assignor`` specifies."""
         owner_of = owners(members)
         pools = _pools(members, partition_counts, owner_of)
         share([pool for pool, _ in pools])
@@ -69,7 +69,7 @@ def _pools(
     partition_counts: Mapping[str, int],
     owner_of: Mapping[TopicPartition, str | None],
 ) -> list[tuple[Pool, list[TopicPartition]]]:
-    """The partitions by the members that may have them; a claim without a subscription does not count."""
+    """The partitions, grouped by the members that may have them; unsubscribed claims do not count."""
     by_name = {name: Member(name) for name in in_order(members)}
     topics_of: dict[tuple[str, ...], list[str]] = {}
     for topic, names in subscribers(members, partition_counts).items():
@@ -95,7 +95,7 @@ def _name(
     owner_of: Mapping[TopicPartition, str | None],
     rows: dict[str, list[TopicPartition]],
 ) -> None:
-    """Turn the counts of a pool into rows: owners keep their first ones, the others are dealt in turn."""
+    """Turn the counts of a pool into rows: owners keep their first partitions, the others go in turn."""
     wanted = {member.name: count for member, count in pool.given.items()}
     free = []
     for partition in partitions:
