@@ -94,8 +94,8 @@ START = Operation(
     text=(
         "With `dry_run` nothing moves: the response is a plan, with the bytes to copy. If the plan is sent "
         "as the body without `dry_run`, exactly that plan is carried out: 412 if a partition of it has "
-        "changed since, 409 while another plan is carried out. Without a body a plan is made and carried out; "
-        "200 if all brokers are balanced already."
+        "changed since, 409 while another plan is carried out. Without a body a plan is made and carried "
+        "out; 200 if all brokers are balanced already."
     ),
     leader=Leader.CONTROLLER,
     body=StartPlan,
