@@ -38,11 +38,11 @@ class StickyAssignor:
 class CooperativeStickyAssignor:
     """Kafka's CooperativeStickyAssignor (KIP-429): a partition never has two owners, and few have none.
 
-    A partition that leaves its owner is withheld: no row of this plan has it. Members revoke what they own
-    and their rows do not have, and rejoin. The next plan then gives the partitions that were withheld, and
-    moves no other one: the rows of this plan are a part of the even plan, so that plan needs no moves, and
-    the sticky assignor finds it or one like it. A group whose members and topics stay as they are is
-    complete after two generations.
+    A partition that leaves its owner is withheld: no row of this plan has it. Members revoke the partitions
+    that they own and their rows lack, and rejoin. The next plan then gives the withheld partitions, and moves
+    no other one: the rows of this plan are a part of the even plan, so that plan needs no moves, and the
+    sticky assignor finds it or an equivalent one. A group whose members and topics do not change is complete
+    after two generations.
     """
 
     name = "cooperative-sticky"
@@ -51,11 +51,11 @@ class CooperativeStickyAssignor:
         self._sticky = StickyAssignor()
 
     def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
-        """A plan, as ``Assignor`` says, without the partitions that members have to revoke first."""
+        """A plan as ``Assignor`` specifies, without the partitions that members have to revoke first."""
         owner_of = owners(members)
 
         def may_start(partition: TopicPartition, member: str) -> bool:
-            # Also where several members claim it, or the claimant no longer subscribes: it may still read.
+            # False also if several members claim it, or its owner no longer subscribes: they may still read.
             return owner_of.get(partition, member) == member
 
         plan = self._sticky.assign(members, partition_counts)

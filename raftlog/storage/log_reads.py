@@ -169,9 +169,8 @@ class LogReads:
 class SegmentsPart:
     """The part of a log from ``first`` on, with its ``terms``; its oldest segment begins at ``first``.
 
-    A ``LogPart``, for one reader on another thread. It holds copies of segments, which open their files for
-    themselves. So appends, rolls and truncations change nothing in it, and closing the log takes no file from
-    under it.
+    A ``LogPart``, for one reader on another thread. The part holds copies of segments, which open their own
+    files. So appends, rolls and truncations change nothing in it, and closing the log does not close its files.
     """
 
     def __init__(self, whole: SegmentList, part: SegmentList, first: Index, terms: Sequence[EntryId]) -> None:
@@ -186,12 +185,12 @@ class SegmentsPart:
         return Index(self._part.active.last)
 
     def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
-        """Whole batches, starting with the batch that contains ``first``; see ``StoredBatches.read``."""
+        """Whole batches from the batch with ``first`` on; see ``StoredBatches.read``."""
         end = min(last, self._part.active.last)
         return self._part.read(first, end, bytes_max, terms_from(first, self._terms))
 
     def headers_back(self, last: Index, count: int) -> list[BatchHeader]:
-        """The batches that end at ``last``, newest first; see ``LogReader``."""
+        """The headers of the batches that end at ``last``, newest first; see ``LogReader``."""
         return self._part.headers_back(last, count)
 
     def index_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> tuple[Index, int] | None:
@@ -200,5 +199,5 @@ class SegmentsPart:
         return None if header is None else (Index(header.base_offset), header.max_timestamp)
 
     def finished(self) -> None:
-        """Give the log the indexes that were loaded here."""
+        """Give the indexes that this part has loaded to the log."""
         self._whole.adopt_indexes(self._part)

@@ -21,7 +21,7 @@ from raftlog.node.group.view import GroupView
 from raftlog.storage.log_storage import LogStorage
 from raftlog.types import GroupId, Index, NodeId
 
-ASK_AGAIN_S: Final = 0.75  # for a transfer of leadership: about how long the core tries
+ASK_AGAIN_S: Final = 0.75  # of a transfer of leadership: about the time for which the core tries
 Reply = TypeVar("Reply")
 
 
@@ -110,14 +110,16 @@ class LeaderRequests(GroupView, Generic[Reply]):
     async def transfer_and_wait(self, to: NodeId, timeout_ms: int) -> None:
         """Return once another replica leads: ``to``, unless it loses the election.
 
-        It is asked for again while the time lasts. Raises ``NotLeader`` and ``InvalidRequest`` with nothing
-        done, ``LeadershipNotMoved`` when the time runs out first, or this replica stops.
+        The request is repeated until the time runs out. Raises ``NotLeader`` and ``InvalidRequest`` with nothing
+        done; ``LeadershipNotMoved`` if the time runs out first, or this replica stops.
         """
         if not self.is_leader:
             raise self._not_leader()
         others = sorted(self.membership.voters - {self.node_id})
         if to not in others:
-            raise InvalidRequest(f"to: broker {to} is no other voter of this group; choose one of {others}")
+            raise InvalidRequest(
+                f"to: broker {to} is not another voter of this group; choose one of {others}"
+            )
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while self.stopped is None and self.leader in (None, self.node_id):
@@ -128,8 +130,8 @@ class LeaderRequests(GroupView, Generic[Reply]):
                             await self._waits.until_role_changes()
         except TimeoutError:
             raise LeadershipNotMoved(f"no other broker led within {timeout_ms} ms; retry") from None
-        if self.leader is None:  # it has stopped: another replica may lead, also because of this request
-            raise LeadershipNotMoved("the replica that led has stopped; read who leads before you retry")
+        if self.leader is None:  # this replica has stopped: another may lead, perhaps due to this request
+            raise LeadershipNotMoved("the leading replica has stopped; find the new leader before you retry")
 
     def _step(self, event: Input) -> None:
         raise NotImplementedError
