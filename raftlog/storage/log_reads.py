@@ -170,7 +170,8 @@ class SegmentsPart:
     """The part of a log from ``first`` on, with its ``terms``; its oldest segment begins at ``first``.
 
     A ``LogPart``, for one reader on another thread. The part holds copies of segments, which open their own
-    files. So appends, rolls and truncations change nothing in it, and closing the log does not close its files.
+    files. So appends, rolls and truncations change nothing in it, and closing the log does not close its
+    files.
     """
 
     def __init__(self, whole: SegmentList, part: SegmentList, first: Index, terms: Sequence[EntryId]) -> None:

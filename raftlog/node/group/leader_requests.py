@@ -110,8 +110,8 @@ class LeaderRequests(GroupView, Generic[Reply]):
     async def transfer_and_wait(self, to: NodeId, timeout_ms: int) -> None:
         """Return once another replica leads: ``to``, unless it loses the election.
 
-        The request is repeated until the time runs out. Raises ``NotLeader`` and ``InvalidRequest`` with nothing
-        done; ``LeadershipNotMoved`` if the time runs out first, or this replica stops.
+        The request is repeated until the time runs out. Raises ``NotLeader`` and ``InvalidRequest`` with
+        nothing done; ``LeadershipNotMoved`` if the time runs out first, or this replica stops.
         """
         if not self.is_leader:
             raise self._not_leader()
