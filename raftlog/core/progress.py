@@ -200,7 +200,7 @@ class Progress:
         return True
 
     def rejects(self, previous_index: Index) -> bool:
-        """Whether a rejection of ``previous_index`` answers the newest append; later ones are ignored."""
+        """Whether a rejection of ``previous_index`` answers the newest append; others come too late."""
         if self.state is REPLICATE:
             return previous_index > self.match_index and previous_index in self._in_flight
         return self.state is PROBE and previous_index == self.next_index - 1

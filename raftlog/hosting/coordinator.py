@@ -411,7 +411,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
 
     def _failed(self, error: RaftlogError) -> None:
         """End the decisions after a failed append; begin again if the error is definite."""
-        _log.warning("%s: the coordinator begins again or ends: %s", self._name, error)
+        _log.warning("%s: an append of the coordinator failed: %s", self._name, error)
         if error.is_definite:
             self._end(error, self._rounds)
             self._begin_later()

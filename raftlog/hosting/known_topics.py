@@ -15,4 +15,4 @@ class KnownTopics:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """Topic ids by topic; topics whose id makes no difference are missing."""
     beginnings: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    """By topic id and partition: lower offsets belong to a removed partition of equal number, if any."""
+    """First offsets by topic id and partition; lower offsets are of a removed partition of equal number."""

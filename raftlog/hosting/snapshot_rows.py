@@ -17,9 +17,7 @@ import msgspec
 
 RUN: Final = 4_096  # rows that are sorted at a time
 UNSORTED_MIN: Final = 1_000
-UNSORTED_SHARE: Final = (
-    8  # new keys are sorted in when they are this fraction of all, so that the work stays linear
-)
+UNSORTED_SHARE: Final = 8  # new keys are sorted in once they are 1/8 of all, so that the work stays linear
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _LENGTH: Final = struct.Struct(">BI")  # msgpack's head of an array

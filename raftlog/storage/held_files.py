@@ -18,7 +18,7 @@ from raftlog.storage.filesystem import File
 
 
 class HeldFiles:
-    """At most ``count_max`` open files. Safe for use by many threads."""
+    """Keeps at most ``count_max`` files open. Safe for use by many threads."""
 
     def __init__(self, count_max: int) -> None:
         self.count_max = count_max

@@ -45,7 +45,7 @@ LeaderEpoch = Annotated[int, msgspec.Meta(ge=-1, le=limits.INT64_MAX)]
 
 
 class TopicPartitions(msgspec.Struct, forbid_unknown_fields=True):
-    """Some partitions of one topic."""
+    """A topic and a selection of its partitions."""
 
     topic: Name
     partitions: PartitionNumbers

@@ -428,7 +428,7 @@ class RaftGroup(LeaderRequests[Reply]):
         return self._applier.prefix_change(first_kept, self._core.durable_index).then(forgotten)
 
     def _install(self) -> None:
-        """Have a snapshot that has come replace the log, if it is news; while a write is open, after it."""
+        """Replace the log with a received snapshot, if it is newer; while a write is open, wait for it."""
         if self._transfer.whole is None or self._is_installing:
             return
         self.drain()
@@ -449,9 +449,9 @@ class RaftGroup(LeaderRequests[Reply]):
         return after(change, installed)
 
     def _install_ended(self, _: asyncio.Future[None]) -> None:
-        """End an installation that was carried out, has failed, or was left out."""
+        """End an installation that was carried out, has failed, or was dropped."""
         self._is_installing = False
-        self._install()  # another may have come meanwhile
+        self._install()  # another snapshot may have arrived meanwhile
 
     def _apply(self) -> None:
         """Apply the committed entries, except entries that a full disk keeps out of the log."""
@@ -482,7 +482,7 @@ class RaftGroup(LeaderRequests[Reply]):
         self._listener.replica_stopped(error)
 
     def _note_commit_index(self) -> None:
-        """Never beyond what is durable here: a hint must not vouch for entries that a power loss may swap."""
+        """Store a commit hint, at most the durable index: a power loss may replace entries above that."""
         durable_index = self._core.durable_index
         self.log.note_commit_index(Index(min(self._core.commit_index, durable_index)))
         if self._applier.is_checkpoint_due:
@@ -503,7 +503,7 @@ class RaftGroup(LeaderRequests[Reply]):
         if change.role not in (Role.CANDIDATE, Role.LEADER):
             return
         elections = self._environment.elections
-        elections.started += change.term != self._campaign_term  # an only voter is a leader at once
+        elections.started += change.term != self._campaign_term  # a single voter becomes leader at once
         elections.won += change.role is Role.LEADER
         self._campaign_term = change.term
 
@@ -518,14 +518,14 @@ class RaftGroup(LeaderRequests[Reply]):
             self._broke(error)
 
     def _broke(self, error: BaseException) -> None:
-        """Something that a core has asked for was not carried out. Raises what is no error of this group."""
+        """Stop the replica or the process: an order of the core failed. Raises cancellations again."""
         match error:
             case OSError() | LogCorrupt():
                 self.stop(error)
             case MachineFailed():
                 self.stop(exhaustion(error.__cause__) or error)
             case InvariantViolated() | Exception():
-                # Work that a core has handed out is never offered again: without it this state is wrong.
+                # A core hands out work only once: if the work is lost, the state of the core is wrong.
                 self._environment.fail(error, self.group_id)
             case _:
                 raise error
