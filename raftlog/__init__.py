@@ -1,11 +1,11 @@
-"""raftlog: a distributed log. This is what an application imports.
+"""Public names of raftlog, a distributed log: the module that an application imports.
 
 ``Client`` is the blocking client; ``raftlog.aio.Client`` is its async twin with the same names. Every
 error is a ``RaftlogError`` (the tree is drawn in ``raftlog.errors``). Leaves to others: the broker,
 which is started with ``raftlog serve``.
 
-The modules of the client and of its results are imported when one of their names is first used: brokers and
-``raftlog --help`` import ``raftlog.errors`` and want nothing of an HTTP client.
+The modules of the client and of its results are imported when a name of theirs is first used: brokers and
+``raftlog --help`` import only ``raftlog.errors`` and load no HTTP client.
 """
 
 from importlib import import_module
@@ -327,12 +327,12 @@ _LATER = {
         "TransactionDescription",
     ),
 }
-"""Names by module, which are imported when they are first used."""
+"""Public names by the module that defines them; a module is imported when a name of it is first used."""
 _RENAMED = {"PendingReceipt": "BlockingPendingReceipt"}
 _MODULES = {name: module for module, names in _LATER.items() for name in names}
 
 
-if not TYPE_CHECKING:  # with it, a checker would believe in any name
+if not TYPE_CHECKING:  # mypy would accept any name if it saw this function
 
     def __getattr__(name: str) -> object:
         if name not in _MODULES:

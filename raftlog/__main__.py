@@ -1,10 +1,10 @@
 """Entry point of the ``raftlog`` script and of ``python -m raftlog``.
 
-It is in this package because nobody else uses its name. Other projects have packages that are called ``api``,
-``broker``, ``groups``, ``partitions``, ``queues``, ``transactions``, ``delayed`` or ``chaos``, too. A wheel
-therefore has ours in a folder of this package that is on no path, where they hide no other. Whatever
-``PYTHONPATH`` and the current directory hold, the programs of this package import the ones that were
-installed with it.
+The entry point is in this package because no other project uses the name ``raftlog``. Other projects also
+have packages that are called ``api``, ``broker``, ``groups``, ``partitions``, ``queues``, ``transactions``,
+``delayed`` or ``chaos``. A wheel therefore holds raftlog's packages of these names in a folder that is on no
+import path, so that they hide no other package. Whatever ``PYTHONPATH`` and the current directory hold, the
+programs of this package import the packages that were installed with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HERE: Final = Path(__file__).resolve().parent
 _IN_WHEEL: Final = _HERE / "_packages"
 HOME: Final = str(_IN_WHEEL if _IN_WHEEL.is_dir() else _HERE.parent)
 COMMAND: Final = (sys.executable, "-P", "-m", "raftlog")
-"""The same in a process of its own, for which the current directory hides nothing."""
+"""The command that runs ``raftlog`` in a process of its own, whatever the current directory holds."""
 
 
 class _OurPackages:
@@ -37,12 +37,12 @@ class _OurPackages:
 
 
 def use_our_packages() -> None:
-    """From now on this process imports the packages named ``OURS`` from ``HOME``."""
+    """Make this process import the packages named ``OURS`` from ``HOME``."""
     sys.meta_path.insert(0, _OurPackages)
 
 
 def command_of(module: str) -> tuple[str, ...]:
-    """The command that runs a module, also a module of our packages, which ``python -m`` does not find."""
+    """The command that runs a module, also one of ``OURS``, which ``python -m`` does not find."""
     run = f"from raftlog.__main__ import run_module; run_module({module!r})"
     return (sys.executable, "-P", "-c", run)
 

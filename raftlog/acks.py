@@ -1,4 +1,4 @@
-"""How ``acks`` is written, by people and by tools of other systems."""
+"""Parsing of ``acks`` values: raftlog's words, and the words of other systems."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ _SYNONYMS = {"all": "quorum", "-1": "quorum"}
 
 
 def acks_word(text: str) -> str | None:
-    """``quorum``, ``every`` or a number of at most three digits; ``None`` for a text that is none of them.
+    """The normal form of an ``acks`` value: ``quorum``, ``every`` or a number of at most three digits.
 
-    ``all`` and ``-1``, Kafka's names for what is committed, mean ``quorum``.
+    ``None`` for any other text. ``all`` and ``-1``, Kafka's names for a committed record, mean ``quorum``.
     """
     word = text.strip().lower()
     word = _SYNONYMS.get(word, word)

@@ -1,4 +1,4 @@
-"""The async twin of ``raftlog``: the same names, with ``async with``, ``async for`` and ``await``."""
+"""The async versions of the public names of ``raftlog``, for ``async with``, ``async for`` and ``await``."""
 
 from raftlog.client.admin import AsyncBrokers as Brokers
 from raftlog.client.admin import AsyncCluster as Cluster

@@ -1,4 +1,4 @@
-"""The clock port: the only way in which anything above the core learns the time."""
+"""The clock port: everything above the core reads the time through it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A source of time. ``SystemClock`` is the real one, tests bring a manual one."""
+    """A source of time: ``SystemClock`` in production, a manual clock in tests."""
 
     def monotonic(self) -> float:
-        """Seconds since some moment; never goes back. For time-outs."""
+        """Seconds since an arbitrary moment; never goes back. For timeouts."""
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970. For timestamps that people see; may jump."""
@@ -24,7 +24,7 @@ class TrustedClock(Clock, Protocol):
     """A clock that is compared with the clocks of other brokers."""
 
     def trusted_ms(self) -> int | None:
-        """Milliseconds since 1970, for what ends by its age; None while clocks disagree too much."""
+        """Milliseconds since 1970, for deadlines by age; None while the brokers' clocks disagree too much."""
 
 
 class SystemClock:
@@ -38,5 +38,5 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def trusted_ms(self) -> int:
-        """The wall clock: there is no other one to compare it with."""
+        """Milliseconds since 1970 by the wall clock: no other clock is compared with it."""
         return self.wall_ms()

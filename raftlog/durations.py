@@ -1,4 +1,4 @@
-"""A histogram of durations, for metrics. Nothing is decided here."""
+"""A histogram of durations, for metrics."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from itertools import accumulate
 
 
 class Durations:
-    """The numbers of durations up to each bound, and the sum of all durations, in seconds."""
+    """Counts of durations up to each bound, and the sum of all durations, in seconds."""
 
     __slots__ = ("_bounds", "_counts", "sum_s")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        """``bounds`` rise."""
+        """``bounds``: upper bounds in seconds, in rising order."""
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self.sum_s = 0.0
@@ -25,5 +25,5 @@ class Durations:
 
     @property
     def buckets(self) -> list[tuple[str, float]]:
-        """The counts as Prometheus has them: up to each bound, and up to any."""
+        """The cumulative count for each bound and for ``+Inf``, as in a Prometheus histogram."""
         return [*zip([*map(str, self._bounds), "+Inf"], accumulate(self._counts), strict=True)]

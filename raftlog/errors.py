@@ -1,74 +1,74 @@
 """The errors of Raftlog, in one tree.
 
     RaftlogError
-    ├── Rejected                definite: it did not happen and never will
+    ├── Rejected                definite: the operation did not happen and never will
     │   ├── InvalidRequest          a field is wrong; the message names it and the remedy
     │   │   ├── InvalidRecord           a record of the request is wrong
     │   │   ├── CorruptBatch            checksum, length or count of a batch is wrong
     │   │   ├── RecordTooLarge          above the topic's max.message.bytes
     │   │   ├── UnsupportedMediaType
-    │   │   └── MalformedRequest        it is not HTTP; the connection ends
+    │   │   └── MalformedRequest        the bytes are not HTTP; the broker closes the connection
     │   ├── TopicNotFound
     │   ├── PartitionNotFound
     │   ├── PartitionDecommissioned the partition takes no more records; send to another
     │   ├── BrokerNotFound
     │   ├── TopicExists
     │   ├── JoinRefused             a broker may not join: wrong token, or no proof of the cluster's secret
-    │   ├── Conflict                the state of things forbids it now; the message says what to do first
+    │   ├── Conflict                the current state forbids the request; the message says what to do first
     │   ├── GroupNotFound           no consumer group of that name
     │   ├── MemberNotFound          the group has no such member: join again
     │   ├── StaleGeneration         the group has had a rebalance since: join again
     │   ├── RebalanceInProgress     the group waits for its members to join again
     │   ├── QueueNotFound           the group does not work off this topic as a queue
-    │   ├── LeaseLost               another worker has the job, or had it; the receipt counts no longer
+    │   ├── LeaseLost               the lease of the job is over; another worker may have the job
     │   ├── PreconditionFailed      If-Match or If-Offset does not hold
     │   ├── OffsetOutOfRange        below the log start or above the high watermark
-    │   ├── UndecodableBatch        a stored batch holds no records that can be read
-    │   ├── ArchiveDamaged          a file of the archive is missing, or is not what was archived
+    │   ├── UndecodableBatch        a stored batch holds no readable records
+    │   ├── ArchiveDamaged          a file of the archive is missing, or differs from the archived file
     │   ├── ArchiveUnavailable      the archive does not answer; retry
     │   ├── OutOfOrderSequence      a batch of this producer is missing
     │   ├── ProducerFenced          a newer producer took over this id
-    │   ├── TransactionNotFound     no such transactional id, or one that was given up long ago
-    │   ├── TransactionAborted      its time ran out, or somebody aborted it; begin another
-    │   ├── TransactionEnding       the transaction before is not complete yet; retry
+    │   ├── TransactionNotFound     no producer has this transactional id, or none has used it for days
+    │   ├── TransactionAborted      the transaction timed out or was aborted; begin another
+    │   ├── TransactionEnding       the previous transaction is not complete yet; retry
     │   ├── OffsetsPending          an open transaction may still commit offsets of these partitions; retry
     │   ├── DelayedNotFound         no such delayed message is pending
     │   ├── DelayedAlreadyDelivered too late to change a delayed message
     │   ├── ScheduleNotFound        no schedule of that id
     │   ├── IdempotencyKeyReused    another request was sent with this key
     │   ├── IdempotencyInProgress   a request with this key is still running; retry
-    │   ├── NotLeader               ask the leader named here
-    │   │   └── ReplicaNotInSync        this replica is too old or lacks the offset; the leader can answer
+    │   ├── NotLeader               another broker leads; ask the broker in ``leader``
+    │   │   └── ReplicaNotInSync        this replica is too old or lacks the offset; ask the leader
     │   ├── NoLeader                an election is under way; retry
     │   ├── NotEnoughReplicas       fewer healthy voters than min.insync.replicas; retry
     │   ├── Overloaded              too much in flight; wait and retry
     │   ├── QuotaExceeded           the share of a client, group or topic is used up; wait and retry
-    │   ├── Draining                the broker is stopping; ask another
-    │   ├── StorageFull             the disk has no room; reads go on
+    │   ├── Draining                the broker is stopping; ask another broker
+    │   ├── StorageFull             the disk has no room; reads continue
     │   ├── UriTooLong              path and query are too long
     │   ├── HeadersTooLarge         a header is too long, or there are too many
     │   ├── MisdirectedRequest      the header Host names another server
-    │   ├── OriginNotAllowed        a web page of a foreign origin writes
+    │   ├── OriginNotAllowed        a web page of a foreign origin sent a request that writes
     │   ├── PathNotFound            no such path
     │   ├── MethodNotAllowed        the path has other methods
-    │   ├── NotAcceptable           none of the media types asked for can be given
+    │   ├── NotAcceptable           the response has none of the requested media types
     │   ├── RequestTimeout          the body did not arrive in time; retry
     │   ├── RecordNotFound          the offset is in range and holds no user's record
-    │   └── NotSent                 it never left this client
-    ├── Unknown                 indefinite: it may or may not have happened
-    │   ├── CommitUnknown           deadline or leadership lost while replicating
-    │   ├── OutcomeForgotten        a transaction that ended too long ago to say how
+    │   └── NotSent                 the request never left this client
+    ├── Unknown                 indefinite: the operation may or may not have happened
+    │   ├── CommitUnknown           the time ran out, or leadership was lost, while replicating
+    │   ├── OutcomeForgotten        the transaction ended too long ago; its outcome is no longer stored
     │   ├── LeadershipNotMoved      the time ran out before another replica led
-    │   └── ConnectionLost          the answer never came
-    └── InternalError           a mistake of a broker, and as indefinite; its log has more
+    │   └── ConnectionLost          no response came
+    └── InternalError           indefinite: a broker failed unexpectedly; its log has the details
 
-Three more stop the replica or the process: ``InvariantViolated`` (our mistake), ``LogCorrupt`` (the
-disk's) and ``MachineFailed`` (an unexpected error of a state machine).
+Three more errors stop the replica or the process: ``InvariantViolated`` (a mistake of the program),
+``LogCorrupt`` (damaged data on the disk) and ``MachineFailed`` (an unexpected error of a state machine).
 
-``code`` is the name on the wire: the class's name in lower case, with ``_`` between its words. Neither
-changes once released. Extra facts (the valid range, the expected sequence, the leader) are keyword
-arguments kept in ``details`` and travel in the problem body; ``from_code`` builds the same error again on
-the client's side.
+``code`` is the name on the wire: the class's name in lower case, with ``_`` between its words. A code never
+changes once it is released. Extra facts (the valid range, the expected sequence, the leader) are keyword
+arguments, which ``details`` keeps and the problem body carries; ``from_code`` builds the same error on the
+client's side.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _code_of(kind: type[RaftlogError]) -> str:
 
 
 class RaftlogError(Exception):
-    """Base of all errors a client can meet."""
+    """Base of all errors that a client can get."""
 
     code: ClassVar[str]
     is_definite: ClassVar[bool] = False
@@ -100,13 +100,13 @@ class RaftlogError(Exception):
         self.details: dict[str, Detail] = details
 
     def with_details(self, **details: Detail) -> Self:
-        """Return this error, with facts that only the caller of the failed work knows."""
+        """Add facts that only the caller of the failed work knows; return this error."""
         self.details.update(details)
         return self
 
     @property
     def problem(self) -> Mapping[str, Detail]:
-        """The facts of this error as they stand in an RFC 9457 body, without title and status."""
+        """The fields of this error in an RFC 9457 body, without title and status."""
         return {"code": self.code, "retryable": self.retryable, "detail": str(self), **self.details}
 
 
@@ -117,7 +117,7 @@ class Rejected(RaftlogError):
 
 
 class Unknown(RaftlogError):
-    """The operation may have happened, or may still happen. When in doubt, this one."""
+    """The operation may have happened, or may still happen. Raised in all cases of doubt."""
 
     is_definite = False
     retryable = True
@@ -128,7 +128,7 @@ class InvalidRequest(Rejected):
 
 
 class InvalidRecord(InvalidRequest):
-    """A record is wrong. ``errors``: list of "JSON pointer: what is wrong"."""
+    """A record is wrong. ``errors`` is a list of texts "JSON pointer: error"."""
 
 
 class CorruptBatch(InvalidRequest):
@@ -136,58 +136,58 @@ class CorruptBatch(InvalidRequest):
 
 
 class RecordTooLarge(InvalidRequest):
-    """The batch is above ``limit_bytes``, the topic's max.message.bytes, or the body above its limit."""
+    """The batch exceeds ``limit_bytes``, the topic's max.message.bytes; or the body exceeds its limit."""
 
 
 class UnsupportedMediaType(InvalidRequest):
-    """``supported``: the media types that are understood here."""
+    """The media type of the body is not supported. ``supported``: the media types that are."""
 
 
 class MalformedRequest(InvalidRequest):
-    """The bytes are not HTTP/1.1, so nothing after them can be read either."""
+    """The bytes are not HTTP/1.1, so the bytes after them cannot be read either."""
 
 
 class TopicNotFound(Rejected):
-    """No topic of that name; raised by every lookup of a topic."""
+    """No topic has this name. Raised by every lookup of a topic."""
 
 
 class BrokerNotFound(Rejected):
-    """No broker of that id has registered."""
+    """No broker with this id has registered."""
 
 
 class PartitionNotFound(Rejected):
-    """The topic exists and has no such partition."""
+    """The topic exists but has no partition of this number."""
 
 
 class PartitionDecommissioned(Rejected):
-    """The partition takes no more records: nothing of this request is stored, or will be.
+    """The partition takes no more records: no record of this request is stored, or will be.
 
-    ``partitions``: as many take records, from number 0 on, as far as its leader knows.
+    ``partitions``: the number of partitions that take records, counted from 0, as far as the leader knows.
     """
 
 
 class TopicExists(Rejected):
-    """A topic of that name is there already; nothing was changed."""
+    """A topic with this name exists already; nothing was changed."""
 
 
 class JoinRefused(Rejected):
-    """A broker may not join: its token is of another cluster or too old, or the secret is not proven."""
+    """A broker may not join: its token is too old or of another cluster, or it did not prove the secret."""
 
 
 class Conflict(Rejected):
-    """The request is right, but brokers or replicas are in no state for it; nothing was changed."""
+    """The request is valid, but the state of brokers or replicas forbids it; nothing was changed."""
 
 
 class GroupNotFound(Rejected):
-    """No consumer group of that name: it has neither members nor committed offsets."""
+    """No consumer group has this name: neither members nor committed offsets exist."""
 
 
 class MemberNotFound(Rejected):
-    """The group has no such member: it never joined, has left, or its session has expired."""
+    """The group has no such member: the member never joined, has left, or its session has expired."""
 
 
 class StaleGeneration(Rejected):
-    """The group has another generation, ``current``: join again."""
+    """The group's generation is now ``current``: join again."""
 
 
 class RebalanceInProgress(Rejected):
@@ -195,7 +195,7 @@ class RebalanceInProgress(Rejected):
 
 
 class QueueNotFound(Rejected):
-    """The group does not work off this topic as a queue."""
+    """The group does not use this topic as a queue."""
 
 
 class LeaseLost(Rejected):
@@ -203,17 +203,18 @@ class LeaseLost(Rejected):
 
 
 class PreconditionFailed(Rejected):
-    """The resource has changed since it was read; read it again."""
+    """The resource has changed since the client read it; read it again."""
 
 
 class OffsetOutOfRange(Rejected):
-    """``start`` and ``end`` are the valid range: log start offset and high watermark.
+    """The offset is out of the valid range: ``start`` (log start offset) to ``end`` (high watermark).
 
-    ``archived_from`` is the next offset that can be read from the archive, if there is one below ``start``.
+    ``archived_from`` is the next offset that can be read from the archive, if there is such an offset below
+    ``start``.
     """
 
     def nearest(self, offset: int) -> int:
-        """The valid offset that is nearest to the refused one; ``offset`` where no range is known."""
+        """The valid offset nearest to the refused one; ``offset`` itself if no range is known."""
         start, end = (int(str(self.details.get(name, offset))) for name in ("start", "end"))
         archived = self.details.get("archived_from")
         if isinstance(archived, int) and offset < archived < start:
@@ -222,33 +223,35 @@ class OffsetOutOfRange(Rejected):
 
 
 class UndecodableBatch(Rejected):
-    """A stored batch whose checksum is right and whose inside is no records: a producer stored it so.
+    """A stored batch has the right checksum but no readable records: its producer sent it so.
 
     ``topic``, ``partition`` and ``offset`` locate the batch; reading may continue at ``next_offset``.
     """
 
 
 class ArchiveDamaged(Rejected):
-    """A file with records below the log start is not what was archived. ``offset`` is where reading ended."""
+    """An archive file with records below the log start is damaged. ``offset``: where reading ended."""
 
 
 class ArchiveUnavailable(Rejected):
-    """The archive with the records below the log start does not answer. ``retry_after_ms`` says when to come
-    back.
+    """The archive with the records below the log start does not answer.
+
+    ``retry_after_ms``: the time to wait before the next attempt.
     """
 
     retryable = True
 
 
 class OutOfOrderSequence(Rejected):
-    """``expected_sequence`` is the sequence that should have come."""
+    """A batch of this producer is missing. ``expected_sequence``: the sequence of the missing batch."""
 
 
 class ProducerFenced(Rejected):
-    """``current_epoch`` belongs to a newer incarnation of this producer.
+    """A newer incarnation of this producer exists; its epoch is ``current_epoch``.
 
-    In a transaction: another process has opened the transactional id. Nothing of this transaction is visible;
-    stop, and do not open the id again.
+    In a transaction: another process has opened the transactional id. No record of this transaction is
+    visible.
+    Stop, and do not open the id again.
     """
 
 
@@ -257,20 +260,20 @@ class TransactionNotFound(Rejected):
 
 
 class TransactionAborted(Rejected):
-    """The transaction exceeded its time limit, or was aborted, and nothing of it is visible.
+    """The transaction exceeded its time limit or was aborted; no record of it is visible.
 
-    Begin another one, and repeat its work.
+    Begin another transaction and repeat the work.
     """
 
 
 class TransactionEnding(Rejected):
-    """The transaction before is decided, and its partitions do not show it yet."""
+    """The previous transaction is decided, but not all of its partitions show the outcome yet."""
 
     retryable = True
 
 
 class OffsetsPending(Rejected):
-    """An open transaction has added offsets of these partitions: which ones count is decided by its end."""
+    """An open transaction has added offsets of these partitions; its end decides which offsets count."""
 
     retryable = True
 
@@ -286,11 +289,11 @@ class IdempotencyInProgress(Rejected):
 
 
 class DelayedNotFound(Rejected):
-    """No such delayed message is pending."""
+    """No delayed message with this id is pending."""
 
 
 class DelayedAlreadyDelivered(Rejected):
-    """The delayed message is delivered, or on its way: nothing can be changed any more."""
+    """The delayed message is delivered or being delivered, and can no longer be changed."""
 
 
 class ScheduleNotFound(Rejected):
@@ -298,7 +301,7 @@ class ScheduleNotFound(Rejected):
 
 
 class NotLeader(Rejected):
-    """``leader`` is the broker id to ask, or None while none is known."""
+    """The broker does not lead the partition. ``leader``: id of the broker to ask, None while unknown."""
 
     retryable = True
 
@@ -306,7 +309,7 @@ class NotLeader(Rejected):
 class ReplicaNotInSync(NotLeader):
     """The replica cannot serve the read within its bounds: ``max_staleness``, ``min_offset`` or its log.
 
-    The leader can. ``replica`` is the broker that was asked, ``leader`` as in ``NotLeader``.
+    The leader can serve the read. ``replica`` is the broker that was asked, ``leader`` as in ``NotLeader``.
     """
 
 
@@ -317,61 +320,61 @@ class NoLeader(Rejected):
 
 
 class NotEnoughReplicas(Rejected):
-    """Fewer healthy voters than min.insync.replicas; refused before anything was written."""
+    """Fewer healthy voters than min.insync.replicas; the leader refused the request before any write."""
 
     retryable = True
 
 
 class Overloaded(Rejected):
-    """The broker or the partition has too much in flight. ``retry_after_ms`` says when to come back."""
+    """The broker or the partition has too much in flight. ``retry_after_ms``: the time to wait."""
 
     retryable = True
 
 
 class QuotaExceeded(Rejected):
-    """The share of a client, a group or a topic is used up. ``retry_after_ms`` says when to come back."""
+    """The share of a client, a group or a topic is used up. ``retry_after_ms``: the time to wait."""
 
     retryable = True
 
 
 class Draining(Rejected):
-    """The broker is stopping; another one serves."""
+    """The broker is stopping; ask another broker."""
 
     retryable = True
 
 
 class StorageFull(Rejected):
-    """The disk has no room: produce is refused, reads go on, it recovers when space returns."""
+    """The disk has no room: the broker refuses produce and serves reads until there is room again."""
 
     retryable = True
 
 
 class UriTooLong(Rejected):
-    """``limit_bytes``: maximum length of path and query together."""
+    """The path and query are too long. ``limit_bytes``: their maximum length together."""
 
 
 class HeadersTooLarge(Rejected):
-    """A header has more than ``limit_bytes``, or there are too many of them."""
+    """A header has more than ``limit_bytes``, or the request has too many headers."""
 
 
 class MisdirectedRequest(Rejected):
-    """``Host`` is not a name of this broker; ``http.allowed_hosts`` may list it."""
+    """``Host`` is not a name of this broker; ``http.allowed_hosts`` can list more names."""
 
 
 class OriginNotAllowed(Rejected):
-    """A web page of another origin writes; ``cors.allowed_origins`` may list it."""
+    """A web page of another origin sent a request that writes; see ``cors.allowed_origins``."""
 
 
 class PathNotFound(Rejected):
-    """There is no resource at this path; /docs lists all paths."""
+    """No resource has this path; /docs lists all paths."""
 
 
 class MethodNotAllowed(Rejected):
-    """``allowed``: the methods of this path."""
+    """The path does not support this method. ``allowed``: the methods of this path."""
 
 
 class NotAcceptable(Rejected):
-    """``supported``: the media types of this path."""
+    """The path has none of the requested media types. ``supported``: the media types of this path."""
 
 
 class RequestTimeout(Rejected):
@@ -385,7 +388,7 @@ class RecordNotFound(Rejected):
 
 
 class NotSent(Rejected):
-    """The request never left this client: no broker could be reached in time, or the client was closed.
+    """The request never left this client: no broker was reachable in time, or the client was closed.
 
     Raised by the client only.
     """
@@ -397,36 +400,37 @@ class CommitUnknown(Unknown):
     """The time ran out, or leadership was lost, while replicating.
 
     ``committed`` is True, False or None (unknown): with acks above the quorum a record may be
-    committed while the wanted number of replicas was not reached.
+    committed although too few replicas hold it.
 
-    For a commit: no broker has said how the transaction has ended. Ask again with another commit, and do not
-    repeat the work before.
+    For a commit: no broker has said how the transaction has ended. Commit again to learn the outcome, and do
+    not
+    repeat the work of the transaction.
     """
 
 
 class OutcomeForgotten(Unknown):
-    """Other transactions of this producer have ended since: whether this one was committed is forgotten.
+    """The outcome of a transaction is no longer stored: later transactions of this producer have ended.
 
-    Asking again does not help: read what it wrote with ``isolation=committed``.
+    Another request gets the same answer: read the records with ``isolation=committed`` instead.
     """
 
     retryable = False
 
 
 class LeadershipNotMoved(Unknown):
-    """The time ran out before another replica led. The one that was asked may still win an election."""
+    """The time ran out before another replica led. The target may still win an election."""
 
 
 class ConnectionLost(Unknown):
-    """The answer never came. Raised by the client only."""
+    """The connection broke before a response came. Raised by the client only."""
 
 
 class InternalError(RaftlogError):
-    """A broker made a mistake, which its log describes. The operation may have happened."""
+    """A broker failed unexpectedly; its log has the details. The operation may have happened."""
 
 
 class InvariantViolated(BaseException):
-    """The process is wrong about its own state and must stop at once.
+    """The state of this process is wrong: the process must stop at once.
 
     A BaseException, so that ``except Exception`` cannot keep a broken replica alive.
     """
@@ -437,7 +441,7 @@ class LogCorrupt(Exception):
 
 
 class MachineFailed(Exception):
-    """A state machine could not take in what is committed: its replica is opened again."""
+    """A state machine could not apply a committed entry: its replica is opened again."""
 
 
 RaftlogError.code = _code_of(RaftlogError)

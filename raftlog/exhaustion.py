@@ -1,11 +1,10 @@
-"""Which errors mean that the process or the machine has run out of something.
+"""Errors that mean that the process or the machine has run out of memory, file descriptors or threads.
 
-Memory, file descriptors and threads come back: work that fails for lack of them is refused, or tried again.
-Such an error says nothing about a file, a batch or a state: it is never noted as damage, nor as a broken
-invariant.
+A lack of them passes: work that fails for it is refused, or tried again. Such an error says nothing about a
+file, a batch or a state: it is never recorded as damage or as a broken invariant.
 
-Decides: which errors these are. Leaves to others: whether the work may be tried again where it is, or only by
-a replica that is opened again.
+Decides: which errors these are. Leaves to others: whether the work may be retried in place, or only after its
+replica is opened again.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _NO_THREAD: Final = "can't start new thread"  # CPython has no class for it
 def exhaustion(error: BaseException | None) -> OSError | None:
     """The lack of memory, descriptors or threads as an ``OSError``; None for every other error.
 
-    A state machine that has failed for a lack of them counts, too.
+    ``MachineFailed`` counts if its cause does.
     """
     match error:
         case OSError():
@@ -43,9 +42,9 @@ def exhaustion(error: BaseException | None) -> OSError | None:
 
 
 def refuse_exhausted(error: Exception, cannot: str) -> None:
-    """Raise ``Overloaded`` if an error is an exhaustion: nothing was done, and a later try may succeed.
+    """Raise ``Overloaded`` if an error is an exhaustion: nothing was done, and a retry may succeed.
 
-    ``cannot`` says what the broker cannot do.
+    ``cannot`` is the start of the message: "cannot ...".
     """
     if (lack := exhaustion(error)) is not None:
         why = _LACKS[lack.errno or errno.ENOMEM]

@@ -1,4 +1,4 @@
-"""The packages that parts of raftlog need in addition, and the command that installs them."""
+"""The optional packages of raftlog, and the command that installs them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CHECKOUT: Final = Path(__file__).resolve().parents[1]
 
 
 def install_command(*extras: str) -> str:
-    """The command that adds extras to this installation, from the wheel or checkout that it came from."""
+    """The command that installs ``extras``, from the wheel, checkout or index that raftlog came from."""
     return f"pip install {shlex.quote(_requirement(','.join(extras)))}"
 
 
@@ -26,7 +26,7 @@ def _requirement(extras: str) -> str:
 
 
 def _source(installed: Distribution) -> str:
-    """A file, a directory or an address; the name of the package if it came from an index of packages."""
+    """The file, directory or URL of an installation; the package's name if it came from a package index."""
     recorded = installed.read_text("direct_url.json")  # PEP 610: missing after installation from an index
     if recorded is None:
         return "raftlog"

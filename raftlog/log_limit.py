@@ -1,4 +1,4 @@
-"""Logging what strangers cause, without letting them fill the log."""
+"""A limit on log lines that unauthenticated peers can cause."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class LogLimit:
-    """One line per reason and interval. The reasons are a fixed, small set; ``time`` counts seconds."""
+    """One log line per reason and interval. Reasons are a small, fixed set; ``time`` returns seconds."""
 
     def __init__(self, time: Callable[[], float], interval_s: float = 10.0) -> None:
         self._time = time
@@ -16,7 +16,7 @@ class LogLimit:
         self._left_out: Counter[str] = Counter()
 
     def left_out(self, reason: str) -> int | None:
-        """None: leave this line out. A number: write it; so many were left out since the last one."""
+        """None: leave this line out. A number: write this line; as many were left out since the last one."""
         now = self._time()
         if now < self._silent_until.get(reason, now):
             self._left_out[reason] += 1

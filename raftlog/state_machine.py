@@ -1,4 +1,4 @@
-"""The state machine that a Raft group replicates: the contract between the driver and the application."""
+"""The contract of a state machine that a Raft group replicates."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ Reply_co = TypeVar("Reply_co", covariant=True)
 
 
 class StateMachine(Protocol[Entry_contra, Reply_co]):
-    """Deterministic: the same entries in the same order give the same state.
+    """A deterministic state machine: equal entries in equal order give an equal state.
 
-    No clock, no randomness, no IO, no dependence on dict or set order. A command that cannot
-    be carried out is answered with an error reply; ``apply`` raises only when the state itself
+    It uses no clock, no randomness and no IO, and does not depend on the order of a dict or set. A command
+    that cannot be carried out is answered with an error reply; ``apply`` raises only when the state itself
     is broken.
     """
 
     def apply(self, entry: Entry_contra) -> Reply_co:
-        """Take in one committed entry, control entries too. The reply goes to its proposer, if one waits."""
+        """Apply one committed entry, also a control entry. Its proposer gets the reply, if it waits."""
 
     def snapshot(self) -> bytes:
         """The whole state, versioned, in bytes that are equal on every replica."""
 
     def restoring(self, snapshot: bytes) -> Callable[[], None]:
-        """Decode a snapshot, perhaps on another thread than the machine's, and change nothing.
+        """Decode a snapshot and change nothing; the call may come from another thread than ``apply``.
 
-        The returned call makes the machine the state that ``snapshot`` describes, in little time. An empty
+        The returned call quickly replaces the machine's state with the state of ``snapshot``. An empty
         snapshot means the initial state.
         """
 
 
 class Restorable(Protocol):
-    """A state that is made without arguments."""
+    """A state whose constructor takes no arguments."""
 
     def restore(self, snapshot: bytes) -> None:
-        """Replace all values by the values of a snapshot."""
+        """Replace all values with the values of a snapshot."""
 
 
 def restored_aside(state: Restorable, snapshot: bytes) -> Callable[[], None]:

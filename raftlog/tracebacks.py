@@ -1,8 +1,8 @@
-"""Lets go of what an error holds once it has been answered.
+"""Frees the objects that an error keeps alive after it has been answered.
 
-The frames of a traceback keep their local variables: the body of the request that was refused, for instance.
-Where one of them has the error itself, the error is part of a cycle, which only the garbage collector finds,
-at a time of its own.
+The frames of a traceback keep their local variables, for instance the body of a refused request. If a local
+variable refers to the error itself, the error is part of a cycle. Only the garbage collector frees a cycle,
+and it runs at a time of its own.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Spans of OpenTelemetry, if ``opentelemetry-api`` is installed: clients and brokers.
+"""OpenTelemetry spans of clients and brokers, if ``opentelemetry-api`` is installed.
 
 Decides: which spans there are, their names and attributes (the semantic conventions for messaging and for
-HTTP), and where a trace context travels: in the header ``traceparent`` of a request, and in a record header
-of this name. Leaves to others: sampling and export, which the application configures (``opentelemetry-sdk``).
+HTTP), and where a trace context travels: in the header ``traceparent`` of a request, and in the record header
+``traceparent``. Leaves to others: sampling and export, which the application configures
+(``opentelemetry-sdk``).
 
-The SDK runs functions of the user, such as samplers and span processors. What they raise is logged once, and
-no caller gets it: see ``_guarded``.
+The SDK runs functions of the user, such as samplers and span processors. An error of theirs is logged once
+and reaches no caller: see ``_guarded``.
 
-``TRACER`` is None without the package.
+Without the package ``TRACER`` is None.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ else:
 
 TRACE_PARENT: Final = "traceparent"
 TRACE_STATE: Final = "tracestate"
-LINKS_MAX: Final = 128  # of one span; the default limit of SDKs
+LINKS_MAX: Final = 128  # per span; the default limit of SDKs
 Result = TypeVar("Result")
 _log = client_logger(__name__)
 _logged: set[tuple[str, type[BaseException]]] = set()
@@ -49,19 +50,19 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Traced(Protocol):
-    """A record, or a message that was read."""
+    """A record or a message, with its headers."""
 
     @property
     def headers(self) -> Headers: ...
 
 
 def now_ns() -> int:
-    """The time at which a span begins."""
+    """The current time in nanoseconds since 1970: the start of a span."""
     return time.time_ns()
 
 
 def is_active() -> bool:
-    """Whether spans are kept: an SDK is configured. Parts with many calls ask when they are made."""
+    """Whether spans are kept: an SDK is configured. Busy objects ask once, when they are created."""
     return TRACER is not None and not (
         isinstance(TRACER, trace.ProxyTracer)
         and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
@@ -69,14 +70,14 @@ def is_active() -> bool:
 
 
 def _active() -> Tracer | None:
-    """The tracer if spans are kept. Without an SDK nobody looks at the headers of records."""
+    """The tracer if spans are kept, else None: without an SDK the headers of records are not read."""
     return TRACER if is_active() else None
 
 
 def _guarded(what: str, act: Callable[..., Result], *args: object) -> Result | None:
-    """The result of a function that calls the SDK; None if it raises, which is logged the first time.
+    """Call a function that uses the SDK and return its result; None if it raises, logged the first time.
 
-    Only Ctrl-C, which Python raises in the main thread, is raised again.
+    Only a ``KeyboardInterrupt`` in the main thread is raised again.
     """
     try:
         return act(*args)
@@ -94,7 +95,7 @@ def _guarded(what: str, act: Callable[..., Result], *args: object) -> Result | N
 
 
 class _Spanned:
-    """A block whose span is current in it. What the block raises passes, and is the status of the span."""
+    """A span that is current inside a ``with`` block. An error in the block sets its status."""
 
     def __init__(self, start: Callable[[], Span]) -> None:
         self._start = start
@@ -131,14 +132,14 @@ class Created(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
     def end(self) -> None:
-        """End the span: the record is accepted."""
+        """End the span: a broker has accepted the record."""
         _guarded("end a span", self.span.end)
 
 
 def create(topic: str, headers: tuple[tuple[str, bytes | None], ...]) -> Created | None:
-    """A span for a record that is sent, and its headers with the context of the span.
+    """A span for a record that is about to be sent, and the record's headers with the context of the span.
 
-    None for a record that has a context, or without an SDK. The span counts once its caller ends it.
+    None if the record already has a context, or without an SDK. The caller must end the span.
     """
     return _guarded("start a span", _create, topic, headers)
 
@@ -157,7 +158,7 @@ def _create(topic: str, headers: tuple[tuple[str, bytes | None], ...]) -> Create
 
 
 def sending(topic: str, partition: int, records: Sequence[Traced]) -> AbstractContextManager[object]:
-    """The span of one attempt to send a batch, linked to the records' spans. It is current in the block."""
+    """The span of one attempt to send a batch, linked to its records' spans; current in the block."""
     if (tracer := _active()) is None:
         return nullcontext()
     attributes = {
@@ -171,7 +172,7 @@ def sending(topic: str, partition: int, records: Sequence[Traced]) -> AbstractCo
 
 
 def fetched(topic: str, partition: int, messages: Sequence[Traced], began_ns: int) -> None:
-    """A fetch has returned messages: a span linked to those in which they were created."""
+    """Record the span of a fetch, linked to the spans in which its messages were created."""
     if not messages or (tracer := _active()) is None:
         return
     attributes = _messaging("fetch", topic, "receive", partition)
@@ -229,7 +230,7 @@ def inject(headers: dict[str, str]) -> None:
 
 
 def served(method: str, route: str, status: int, headers: Mapping[str, str], seconds: float) -> None:
-    """A request was answered after ``seconds``: its span, a child of that of its client."""
+    """Record the span of an answered request, a child of the client's span; it took ``seconds``."""
     _guarded("record a span", _served, method, route, status, headers, seconds)
 
 
@@ -262,7 +263,7 @@ def _messaging(operation: str, topic: str, kind: str, partition: int | None = No
 
 
 def _links(records: Iterable[Traced]) -> list[Link]:
-    """To the contexts that records have in their headers, the first ones of many."""
+    """Links to the trace contexts in the headers of records; at most ``LINKS_MAX``, the first ones."""
     links: list[Link] = []
     for record in records:
         found = _context_of(record.headers)

@@ -1,7 +1,7 @@
-"""The small words every other module speaks.
+"""The types of ids, indexes, terms and offsets, used by every other module.
 
 Each is an ``int`` or ``str`` at run time and a distinct type to mypy, so that a
-generation can never be passed where a term is meant. Nothing is decided here.
+generation can never be passed in place of a term.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ GroupId = NewType("GroupId", int)  # a Raft group; 0 is the metadata group, neve
 TopicId = NewType("TopicId", str)  # 32 hexadecimal digits, never used twice
 Term = NewType("Term", int)  # 0 before the first election
 Index = NewType("Index", int)  # position in a Raft log; -1 means "before the log"
-Offset = NewType("Offset", int)  # an Index, as the partition's users see it; 0 is the first record
-Token = NewType("Token", int)  # names one request to a Raft core until its fate is known
+Offset = NewType("Offset", int)  # an Index, as clients see it; 0 is the first record
+Token = NewType("Token", int)  # names one request to a Raft core until the core has answered it
 WriteId = NewType("WriteId", int)  # rises by one with every Write
-ProducerId = NewType("ProducerId", int)  # -1 for a producer that asks for no deduplication
+ProducerId = NewType("ProducerId", int)  # -1 for a producer without deduplication
 
 METADATA_GROUP = GroupId(0)
 FIRST_INDEX = Index(0)
@@ -40,7 +40,7 @@ BEFORE_LOG = EntryId(Term(0), Index(-1))
 
 
 class TopicPartition(Struct, frozen=True, order=True, cache_hash=True):
-    """One partition of one topic, by name. A key of many mappings, so compiled code hashes it."""
+    """One partition of one topic, by name. Many mappings have it as their key, so compiled code hashes it."""
 
     topic: str
     partition: int

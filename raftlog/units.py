@@ -1,4 +1,4 @@
-"""Amounts as people write them: ``250ms``, ``14d``, ``10GiB``, ``1 record``."""
+"""Amounts with units, parsed and written: ``250ms``, ``14d``, ``10GiB``, ``1 record``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def size_bytes(text: str) -> int | None:
 
 
 def counted(number: int, noun: str) -> str:
-    """The number and a noun that takes an s: ``1 record``, ``2 records``."""
+    """The number and its noun, with an s unless the number is 1: ``1 record``, ``2 records``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

@@ -1,18 +1,18 @@
-"""How many partitions each member gets: even first, then with as few moves as possible.
+"""The number of partitions of each member: an even distribution first, then as few moves as possible.
 
-Partitions that the same members may have are equal here: they form a ``Pool``, and the answer is how many of
-a pool each member gets. Two rules, the first one before the second:
+Partitions that may go to equal sets of members are equal here: they form a ``Pool``, and the result is the
+number of partitions of a pool that each member gets. Two rules, in order of precedence:
 
 1. *Even.* No chain of moves (one partition from a member to a second one, another partition from there to a
    third one, and so on) ends at a member that has two partitions less than the first one. This is the least
-   sum of squares, and stronger than Kafka's rule, which looks at chains of one move.
-2. *Sticky.* Among all even answers, the most partitions stay with the members that owned them.
+   sum of squares, and stronger than Kafka's rule, which considers chains of one move.
+2. *Sticky.* Among all even results, as many partitions as possible stay with the members that owned them.
 
-This is a flow of least cost from the pools to the members. A partition costs 1 at a member that has already
-as many of its pool as it owned; the n-th partition of a member costs n, which counts before those ones.
-Partitions are added along cheapest paths of the residual network: one for a member may make that member give
-back one of another pool, which goes on to the next member. All paths of one cost are used in one round:
-distances by relaxation, then paths by depth-first search, as in Dinic's algorithm.
+This is a flow of least cost from the pools to the members. A partition costs 1 at a member that already has
+as many of its pool as it owned; the n-th partition of a member costs n, which counts more than those costs.
+Partitions are added along cheapest paths of the residual network: a partition for one member may make that
+member give back one of another pool, which goes to the next member. All paths of one cost are used in one
+round: distances by relaxation, then paths by depth-first search, as in Dinic's algorithm.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ _FAR: Final = maxsize
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A member of the group, and what it has got until now."""
+    """A member of the group, and the partitions that it has received so far."""
 
     name: str
     load: int = 0
-    pools: dict[Pool, None] = field(default_factory=dict)  # of which it has partitions; a set with an order
+    pools: dict[Pool, None] = field(default_factory=dict)  # pools of its partitions; an ordered set
 
 
 @dataclass(slots=True, eq=False)
 class Pool:
     """Partitions with an equal set of possible members."""
 
-    left: int  # partitions that no member has got yet
+    left: int  # partitions that no member has received yet
     members: Sequence[Member]
-    owned: Mapping[Member, int]  # how many of the partitions each owner had, if it had any
+    owned: Mapping[Member, int]  # the number of partitions that each owner had
     given: dict[Member, int] = field(init=False)
-    homes: dict[Member, None] = field(init=False)  # those that have less than they owned; as ``pools``
+    homes: dict[Member, None] = field(init=False)  # members with fewer than they owned; an ordered set
 
     def __post_init__(self) -> None:
         self.given = dict.fromkeys(self.members, 0)
         self.homes = dict.fromkeys(self.owned)
 
     def moved(self, member: Member) -> bool:
-        """Whether this member has more than it owned."""
+        """Whether this member has more partitions of the pool than it owned."""
         return self.given[member] > self.owned.get(member, 0)
 
     def give(self, member: Member, change: int) -> None:
-        """One partition to a member (1) or back from it (-1)."""
+        """Give a member one partition (1), or take one back (-1)."""
         given = self.given[member] = self.given[member] + change
         if given:
             member.pools[self] = None
@@ -98,13 +98,13 @@ class _Round:
     """All paths of the least cost from pools with partitions left.
 
     The distance of a pool or member is the cost of the cheapest path to it, in ``_MOVE``, plus the length of
-    that path: with equal costs the shorter one is nearer, and no path comes to the same place twice.
+    that path. So of two paths with equal costs the shorter one is nearer, and no path visits a place twice.
     """
 
     def __init__(self, sources: Sequence[Pool]) -> None:
-        self._pools = dict.fromkeys(sources, 0)  # distances of what is reached
+        self._pools = dict.fromkeys(sources, 0)  # distances of the reached pools
         self._members: dict[Member, int] = {}
-        self._pool_exits: dict[Pool, list[Member]] = {}  # where paths may go on, the next one last
+        self._pool_exits: dict[Pool, list[Member]] = {}  # possible continuations of paths, the next one last
         self._member_exits: dict[Member, list[Pool]] = {}
         self._find_distances()
         costs = {member: (member.load, distance // _MOVE) for member, distance in self._members.items()}
@@ -124,7 +124,7 @@ class _Round:
                         waiting.extend(self._nearer_pools(member, distance))
 
     def _nearer_pools(self, member: Member, distance: int) -> list[Pool]:
-        """The pools that are nearer now that this member is."""
+        """The pools whose distance falls because the distance of this member has fallen."""
         found = []
         for pool in member.pools:
             beyond = distance + 1 - _MOVE * pool.moved(member)
@@ -154,7 +154,7 @@ class _Round:
                 exits.pop()
 
     def _exits_of_pool(self, pool: Pool) -> list[Member]:
-        """Members on a cheapest path through this pool; the last one is so now, too."""
+        """The members that continue a cheapest path through this pool; the last one still does."""
         exits = self._pool_exits.get(pool)
         if exits is None:
             exits = self._pool_exits[pool] = [*reversed(pool.members)]
@@ -164,7 +164,7 @@ class _Round:
         return exits
 
     def _exits_of_member(self, member: Member) -> list[Pool]:
-        """Pools on a cheapest path by which this member may give a partition back; the last one is so now."""
+        """The pools of which this member may give a partition back on a cheapest path; the last one may."""
         exits = self._member_exits.get(member)
         if exits is None:
             exits = self._member_exits[member] = [*reversed(member.pools)]

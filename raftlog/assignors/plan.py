@@ -1,4 +1,4 @@
-"""Checks of a plan that somebody else has made: another client, or an assignor of the user's."""
+"""Checks of a plan from elsewhere: another client, or an assignor of the user's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def problem_of(
 
     A member without a row gets no partitions. With ``may_withhold``, as in cooperative rebalances,
     partitions may be left to the next generation; otherwise each partition of a subscribed topic needs a
-    member. Of several problems the first one is named, in the order of member ids and partitions.
+    member. Of several problems the first one is returned, in the order of member ids and partitions.
     """
     given: dict[TopicPartition, str] = {}
     for member in sorted(plan):
@@ -65,7 +65,7 @@ def _forgotten(
         for number in range(partition_counts[topic]):
             if (partition := TopicPartition(topic, number)) not in given:
                 return (
-                    f"the plan gives {partition} to nobody; "
+                    f"the plan gives {partition} to no member; "
                     f"give it to a subscriber of topic {topic!r}, such as member {interested[0]!r}"
                 )
     return None

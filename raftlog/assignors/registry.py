@@ -1,4 +1,4 @@
-"""The assignors that every client and every broker has, by name. Two of them look at subscriptions only."""
+"""The assignors that every client and every broker has, by name. ``range`` and ``roundrobin`` are here."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class RangeAssignor:
     """Kafka's RangeAssignor: partitions of equal number of several topics go to one member.
 
     Topic by topic, the partitions are cut into as many runs as the topic has members. Runs are equally
-    long; where the count does not divide, the first members get one partition more, of every topic.
+    long; if the count does not divide evenly, the first members get one more partition of every topic.
     """
 
     name = "range"
 
     def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
-        """A plan, as ``Assignor`` says."""
+        """A plan as ``Assignor`` specifies."""
         rows: dict[str, list[TopicPartition]] = {member: [] for member in members}
         for topic, interested in subscribers(members, partition_counts).items():
             length, longer = divmod(partition_counts[topic], len(interested))
@@ -36,17 +36,17 @@ class RangeAssignor:
 class RoundRobinAssignor:
     """Kafka's RoundRobinAssignor: with equal subscriptions, no member gets two partitions more than another.
 
-    The turn goes on from topic to topic, and passes over members that do not subscribe the topic: with
+    The turn continues from topic to topic, and skips members that do not subscribe to the topic: with
     different subscriptions the plan may be uneven.
     """
 
     name = "roundrobin"
 
     def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
-        """A plan, as ``Assignor`` says."""
+        """A plan as ``Assignor`` specifies."""
         rows: dict[str, list[TopicPartition]] = {member: [] for member in members}
         places = {member: place for place, member in enumerate(in_order(members))}
-        turn = 0  # the place that is next
+        turn = 0  # the next place
         for topic, interested in subscribers(members, partition_counts).items():
             first = bisect_left(interested, turn, key=places.__getitem__)
             for number in range(partition_counts[topic]):
@@ -66,7 +66,7 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = {each.name: each for each in _ALL}
 
 
 def assignor(name: str) -> Assignor:
-    """The assignor of this name. Raises ``ValueError`` that names the known ones."""
+    """The assignor of this name. Raises ``ValueError``, which lists the known names."""
     found = ASSIGNORS.get(name)
     if found is None:
         raise ValueError(f"there is no assignor {name!r}; choose {', '.join(map(repr, ASSIGNORS))}")

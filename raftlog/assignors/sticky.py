@@ -17,15 +17,15 @@ from raftlog.types import TopicPartition
 class StickyAssignor:
     """Kafka's StickyAssignor (KIP-54), with the least number of moves.
 
-    Even comes first: with equal subscriptions, no member has two partitions more than another. With different
-    subscriptions, no chain of moves makes the plan more even. Of all such plans it makes one by which the
-    fewest partitions leave their owners: exactly the fewest, where Kafka uses a heuristic.
+    An even plan has precedence: with equal subscriptions, no member has two partitions more than another.
+    With different subscriptions, no chain of moves makes the plan more even. Of all such plans, the fewest
+    partitions leave their owners: exactly the fewest, where Kafka uses a heuristic.
     """
 
     name = "sticky"
 
     def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
-        """A plan, as ``Assignor`` says."""
+        """A plan as ``Assignor`` specifies."""
         owner_of = owners(members)
         pools = _pools(members, partition_counts, owner_of)
         share([pool for pool, _ in pools])
@@ -38,11 +38,11 @@ class StickyAssignor:
 class CooperativeStickyAssignor:
     """Kafka's CooperativeStickyAssignor (KIP-429): a partition never has two owners, and few have none.
 
-    A partition that leaves its owner is withheld: no row of this plan has it. Members revoke what they own
-    and their rows do not have, and rejoin. The next plan then gives the partitions that were withheld, and
-    moves no other one: the rows of this plan are a part of the even plan, so that plan needs no moves, and
-    the sticky assignor finds it or one like it. A group whose members and topics stay as they are is
-    complete after two generations.
+    A partition that leaves its owner is withheld: no row of this plan has it. Members revoke the partitions
+    that they own and their rows lack, and rejoin. The next plan then gives the withheld partitions, and moves
+    no other one: the rows of this plan are a part of the even plan, so that plan needs no moves, and the
+    sticky assignor finds it or an equivalent one. A group whose members and topics do not change is complete
+    after two generations.
     """
 
     name = "cooperative-sticky"
@@ -51,11 +51,11 @@ class CooperativeStickyAssignor:
         self._sticky = StickyAssignor()
 
     def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
-        """A plan, as ``Assignor`` says, without the partitions that members have to revoke first."""
+        """A plan as ``Assignor`` specifies, without the partitions that members have to revoke first."""
         owner_of = owners(members)
 
         def may_start(partition: TopicPartition, member: str) -> bool:
-            # Also where several members claim it, or the claimant no longer subscribes: it may still read.
+            # False also if several members claim it, or its owner no longer subscribes: they may still read.
             return owner_of.get(partition, member) == member
 
         plan = self._sticky.assign(members, partition_counts)
@@ -69,7 +69,7 @@ def _pools(
     partition_counts: Mapping[str, int],
     owner_of: Mapping[TopicPartition, str | None],
 ) -> list[tuple[Pool, list[TopicPartition]]]:
-    """The partitions by the members that may have them; a claim without a subscription does not count."""
+    """The partitions, grouped by the members that may have them; unsubscribed claims do not count."""
     by_name = {name: Member(name) for name in in_order(members)}
     topics_of: dict[tuple[str, ...], list[str]] = {}
     for topic, names in subscribers(members, partition_counts).items():
@@ -95,7 +95,7 @@ def _name(
     owner_of: Mapping[TopicPartition, str | None],
     rows: dict[str, list[TopicPartition]],
 ) -> None:
-    """Turn the counts of a pool into rows: owners keep their first ones, the others are dealt in turn."""
+    """Turn the counts of a pool into rows: owners keep their first partitions, the others go in turn."""
     wanted = {member.name: count for member, count in pool.given.items()}
     free = []
     for partition in partitions:

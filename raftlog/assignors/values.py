@@ -1,4 +1,4 @@
-"""Subscriptions, plans, and what an assignor is."""
+"""Subscriptions, plans, and the interface of an assignor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 from raftlog.types import TopicPartition
 
 Plan: TypeAlias = Mapping[str, frozenset[TopicPartition]]
-"""Member id to partitions. Every member has a row, which may be empty."""
+"""Partitions by member id. Every member has a row, which may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,18 +18,18 @@ class Subscription:
 
     topics: frozenset[str]
     owned: frozenset[TopicPartition] = frozenset()  # in the last generation that the member knows
-    owned_generation: int = -1  # that generation; -1 before the first one
-    instance_id: str = ""  # of a static member, whose member id is another one after each restart
+    owned_generation: int = -1  # the generation of ``owned``; -1 before the first one
+    instance_id: str = ""  # of a static member, whose member id changes with each restart
 
 
 class Assignor(Protocol):
-    """A rule that gives each partition to one member. A user may write one.
+    """A rule that gives each partition to one member. Users may write their own.
 
     Equal arguments give equal plans, whatever the order of the mappings.
     """
 
     name: str
-    """``range``, ``roundrobin``, ``sticky``, ``cooperative-sticky``, or a name of the user's."""
+    """``range``, ``roundrobin``, ``sticky``, ``cooperative-sticky``, or a name chosen by the user."""
 
     def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
         """A plan for these members. Topics without a partition count do not exist and are left out."""
@@ -52,7 +52,7 @@ def in_order(members: Mapping[str, Subscription]) -> list[str]:
 def subscribers(
     members: Mapping[str, Subscription], partition_counts: Mapping[str, int]
 ) -> dict[str, tuple[str, ...]]:
-    """The members of each topic that exists and has one, both in order."""
+    """The members of each topic that exists and has subscribers, both in order."""
     found: dict[str, list[str]] = {}
     for member in in_order(members):
         for topic in members[member].topics:

@@ -7,5 +7,5 @@ after which write. Leaves to others: the clock (ticks come in), the disk (``Writ
 Read ``inputs`` and ``ready`` first (what goes in, what comes out, and what the driver must do with it), then
 ``raft`` (what a message's term means), ``role_state`` (what every role takes or refuses), and one file per
 role: ``follower``, ``election``, ``leader``. All roles share ``member``; ``writes`` decides when a message
-may leave, ``membership`` and ``changes`` which members there are.
+may leave, ``membership`` and ``changes`` decide which members a group has.
 """

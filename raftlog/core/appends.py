@@ -15,7 +15,7 @@ from raftlog.types import EntryId, Index, NodeId
 
 
 class Appends:
-    """The appends of one leader."""
+    """Sends the appends of one leader."""
 
     __slots__ = ("_member", "_peers")
 
@@ -24,7 +24,7 @@ class Appends:
         self._peers = peers
 
     def send(self, now: int, heartbeat_round: int) -> None:
-        """Send each peer what is due, as far as its appends in flight allow."""
+        """Send each peer its due probe, entries or snapshot offer, within its limit of appends."""
         settings, log_end = self._member.settings, self._member.terms.last_index
         in_flight_max = settings.appends_in_flight_max
         for peer, progress in self._peers.progress.items():
@@ -50,11 +50,11 @@ class Appends:
         )
 
     def last_for(self, peer: NodeId) -> Index:
-        """The last entry that the peer may get; a peer that is no voter gets committed entries only.
+        """The last entry that the peer may get; a learner gets committed entries only.
 
-        A candidate may need the peer's vote by a membership that the peer does not know yet. Entries that
-        are not committed would make the peer refuse that vote, and no one could win where the voters have
-        lost those entries.
+        A candidate may need the peer's vote by a membership that the peer does not know yet. With uncommitted
+        entries the peer would refuse that vote, and no candidate could win if the voters have lost those
+        entries.
         """
         member = self._member
         return member.terms.last_index if peer in member.voters else member.commit_index
@@ -83,7 +83,7 @@ class Appends:
         return True
 
     def _announce_commit(self, to: NodeId, progress: Progress, heartbeat_round: int) -> None:
-        """Tell a follower at once which of its entries are committed; each index once."""
+        """Send a follower the commit index at once, limited to its own entries; each index once."""
         member = self._member
         if progress.announce(member.commit_index):
             held = member.terms.entry_at(min(progress.match_index, member.commit_index))

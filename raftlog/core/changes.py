@@ -17,7 +17,7 @@ from raftlog.types import EntryId, Index, NodeId
 
 
 class Changes:
-    """The change that is under way while one leader leads, if there is one."""
+    """The membership change that is under way while one leader leads, if any."""
 
     __slots__ = ("_member", "_peers", "open_index")
 
@@ -34,7 +34,7 @@ class Changes:
             self._append(newest.membership.leave_joint(), 0)
 
     def refusal(self, target: Membership) -> RefusalReason | None:
-        """Why the membership cannot become ``target`` now; None if it can."""
+        """The reason why the membership cannot become ``target`` now; None if it can."""
         if self.open_index is not None:
             return RefusalReason.CHANGE_PENDING
         if target.outgoing:
@@ -51,17 +51,17 @@ class Changes:
     def _has_committed(self) -> bool:
         """Whether an entry of this leader is committed.
 
-        Before that another member may hold a change of an earlier leader, and finish it if it is elected.
+        Before that, another member may hold a change of an earlier leader, and finish it if it is elected.
         """
         member = self._member
         return member.terms.term_at(member.commit_index) == member.term
 
     def begin(self, target: Membership, now: int) -> EntryId:
-        """Append the first step to ``target``, which was not refused."""
+        """Append the first step to ``target``. Call only after ``refusal`` has returned None."""
         return self._append(self._member.membership.enter_joint(target), now)
 
     def advance(self, now: int) -> bool:
-        """The newest membership is committed: leave it if it is joint; whether the change is finished."""
+        """Leave the newest, now committed membership if it is joint; return whether the change is over."""
         self.open_index = None
         membership = self._member.membership
         if membership.is_joint:
@@ -71,8 +71,10 @@ class Changes:
     def _enough_know(self, voters: frozenset[NodeId]) -> bool:
         """Whether every added voter, and a majority of all, hold the newest membership.
 
-        A member whose log never named it gives no vote: with such voters no one might win once this leader
-        is gone. Learners begin with such a log, and so does an initial replica that opens late. A member that
+        A member whose log never named it gives no vote: with such voters a group might elect no leader after
+        this leader fails. Learners begin with such a log, and so does an initial replica that opens late. A
+        member that rejoins gives no vote either, and a learner whose connection broke may rejoin: it must
+        reply first.
         rejoins gives no vote either, and a learner whose connection broke may rejoin: it must reply first.
         """
         newest, progress = self._member.memberships.newest, self._peers.progress
@@ -84,7 +86,7 @@ class Changes:
         return added <= ready and 2 * len(know_or_lead) > len(voters)
 
     def _append(self, membership: Membership, now: int) -> EntryId:
-        """Append a membership, which is in force at once, here and on each follower that appends it (4.1)."""
+        """Append a membership. It is in force at once, here and on each follower that appends it (4.1)."""
         member = self._member
         newest = member.memberships.newest
         require_safe_change(newest.membership, newest.index, member.commit_index, membership)

@@ -21,7 +21,7 @@ class Candidate(RoleState):
     __slots__ = ("_asked", "_elapsed_ticks", "_is_pre_vote", "_is_transfer", "_timeout_ticks", "_votes")
 
     def __init__(self, member: Member, *, is_pre_vote: bool, is_transfer: bool) -> None:
-        """``is_transfer``: the leader requested this election, so voters do not refuse for its sake."""
+        """Begin to campaign. ``is_transfer``: the leader requested this election, so voters do not refuse."""
         super().__init__(member, Role.PRE_CANDIDATE if is_pre_vote else Role.CANDIDATE, None)
         self._is_pre_vote = is_pre_vote
         self._is_transfer = is_transfer
@@ -31,7 +31,7 @@ class Candidate(RoleState):
         self._asked = Term(member.term + 1)  # the term of the requests
 
     def start(self) -> Role | None:
-        """Request votes; a group of one wins at once, or when its term is durable."""
+        """Request votes. A group of one member wins at once, or when its term is durable."""
         member = self._member
         if self._is_pre_vote:
             request = VoteRequest(term=self._asked, last=member.newest_durable, is_pre_vote=True)
@@ -52,7 +52,7 @@ class Candidate(RoleState):
         return Role.PRE_CANDIDATE if self._elapsed_ticks >= self._timeout_ticks else None
 
     def write_finished(self) -> Role | None:
-        """Request votes, and count our own, when it is durable; more of our log may be durable by then."""
+        """Request votes, and count the member's own vote, once that vote is durable."""
         member = self._member
         if self._is_pre_vote or member.id in self._votes or not member.writes.hard_state_is_durable:
             return None
@@ -62,7 +62,7 @@ class Candidate(RoleState):
         return self._count(member.id, granted=True)
 
     def candidate_is_behind(self) -> None:
-        """Ask again with the next tick: a member that campaigns does not refuse for its leader's sake."""
+        """Request votes again at the next tick: no campaigning member refuses because its leader is alive."""
         if self._is_pre_vote:
             self._timeout_ticks = self._elapsed_ticks + 1
 
@@ -87,7 +87,7 @@ class Candidate(RoleState):
 
 
 def answer_pre_vote(member: Member, candidate: NodeId, request: VoteRequest, *, is_sticky: bool) -> None:
-    """Tell whether we would vote for the candidate; no state changes."""
+    """Reply whether this member would vote for the candidate; no state changes."""
     is_new_enough = request.last >= member.newest_durable
     granted = request.term > member.term and not is_sticky and is_new_enough and member.may_vote
     reply = VoteReply(term=member.term, asked=request.term, granted=granted, is_pre_vote=True)
@@ -95,7 +95,7 @@ def answer_pre_vote(member: Member, candidate: NodeId, request: VoteRequest, *, 
 
 
 def answer_vote(member: Member, candidate: NodeId, request: VoteRequest) -> bool:
-    """Vote for the candidate or refuse (Raft 5.2, 5.4.1); whether the vote is given."""
+    """Vote for the candidate or refuse (Raft 5.2, 5.4.1); return whether the vote is given."""
     may_vote = member.voted_for in (None, candidate) and member.may_vote
     if request.term != member.term or not may_vote or request.last < member.newest_durable:
         member.send(candidate, VoteReply(term=member.term, asked=request.term, granted=False))

@@ -11,7 +11,7 @@ from raftlog.types import Index, Term
 
 
 class EntryKind(enum.Enum):
-    """Why an entry is in the log."""
+    """The kind of a log entry: data, leader change record, or membership."""
 
     DATA = 1
     LEADER_CHANGE = 2  # commits entries of earlier leaders; only if there are any
@@ -19,7 +19,7 @@ class EntryKind(enum.Enum):
 
 
 class EntrySpan(Struct, frozen=True):
-    """The indexes ``first..last`` (both included), all of one term and kind.
+    """The indexes ``first..last`` (both included) of entries of one term and kind.
 
     A batch of n records spans n indexes; several batches of one term may share a span.
     """

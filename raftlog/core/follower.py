@@ -1,4 +1,4 @@
-"""The follower: makes its log equal the leader's, and campaigns when it no longer hears from the leader.
+"""The follower: makes its log equal to the leader's, and campaigns when it no longer hears the leader.
 
 Decides which entries of an append are new, which conflict, when the election timer fires, and whether this
 member may become quiescent. A reply that accepts an append leaves when the entries are durable.
@@ -24,7 +24,7 @@ from raftlog.types import EntryId, Index, NodeId
 
 
 class Follower(RoleState):
-    """The role of a member that follows a leader, or waits for one."""
+    """The role of a member that follows a leader, or waits for a leader."""
 
     __slots__ = ("_newest_round", "_silent_ticks", "_timeout_ticks")
 
@@ -51,17 +51,17 @@ class Follower(RoleState):
         return None
 
     def write_finished(self) -> Role | None:
-        """A member that rejoins may hold now what it must hold."""
+        """Reply to the leader if a member that rejoins now holds all entries that the leader requires."""
         if self._has_rejoined():
             self._agree(self._member.matched)
         return None
 
     def depends_on(self, peer: NodeId) -> bool:
-        """A follower depends on its leader only."""
+        """Whether ``peer`` is the leader: a follower depends on no other peer."""
         return peer == self.leader
 
     def unquiesced(self) -> None:
-        """The leader owed no heartbeat until now."""
+        """Restart the election timer: the leader owed no heartbeat until now."""
         self._reset_election_timer()
 
     def vote_given(self) -> Role | None:
@@ -72,9 +72,9 @@ class Follower(RoleState):
     def peer_unreachable(self, peer: NodeId) -> None:
         """Forget the leader if it is ``peer``, and campaign soon.
 
-        The other voters learn of it at about the same time. Each waits by its campaign rank, which all
-        voters know and which differs from group to group: no two split the votes, and the groups that one
-        node led do not all get the same new leader.
+        The other voters notice the loss at about the same time. Each waits by its campaign rank, which all
+        voters know and which differs from group to group: so no two voters split the votes, and the groups
+        that one node led do not all elect the same new leader.
         """
         if peer == self.leader:
             self.leader = None
@@ -88,7 +88,7 @@ class Follower(RoleState):
             self._campaign_within(min(left, self._ticks_by_rank()))
 
     def receive_heartbeat(self, sender: NodeId, heartbeat: Heartbeat) -> None:
-        """Learn what is committed; become quiescent with the leader if nothing is open here."""
+        """Learn the commit index; become quiescent with the leader if no work is open here."""
         member = self._member
         self._silent_ticks = 0
         self._learn_commit(heartbeat)
@@ -101,12 +101,12 @@ class Follower(RoleState):
         self._echo(sender, heartbeat.round)
 
     def receive_append(self, sender: NodeId, request: AppendRequest) -> None:
-        """Make the log equal the leader's, or tell the leader where the logs may agree (Raft 5.3)."""
+        """Make the log equal to the leader's, or tell the leader where the logs may agree (Raft 5.3)."""
         member = self._member
         self._silent_ticks = 0
         previous = request.previous
         if previous.index < member.terms.snapshot.index:
-            # The entries before our log are committed, so the leader holds the same ones.
+            # The entries before this log are committed, so the leader holds the same entries.
             matched = member.commit_index
         elif member.terms.holds(previous):
             matched = previous.index
@@ -128,7 +128,7 @@ class Follower(RoleState):
         self._agree(matched)
 
     def receive_snapshot_offer(self, offer: SnapshotOffer) -> None:
-        """Fetch the snapshot, unless our log already holds its entry (Raft 7)."""
+        """Fetch the snapshot, unless this log already holds its entry (Raft 7)."""
         member, snapshot = self._member, offer.snapshot
         self._silent_ticks = 0
         if snapshot.index <= member.commit_index:
@@ -140,21 +140,21 @@ class Follower(RoleState):
             member.fetch(FetchSnapshot(self.leader, snapshot, offer.membership))
 
     def receive_rejoin_response(self, response: RejoinResponse) -> None:
-        """Learn what our log must hold before we count; a response to another incarnation is ignored."""
+        """Note which entries the log must hold before this incarnation counts in quorums."""
         if response.rejoining == self._member.rejoining:
             self._member.require_for_rejoin(response.last)
             self._agree(self._member.matched)
 
     def remind_leader(self) -> None:
-        """Send the leader a reply: a quiescent leader becomes active, a lost one stays silent.
+        """Send the leader a reply: a quiescent leader becomes active, a leader that is lost stays silent.
 
-        It echoes no round: the last one of the leader may have been lost on its way here.
+        The reply echoes no round: the leader's last heartbeat may not have arrived here.
         """
         if self.leader is not None:
             self._echo(self.leader, NO_ROUND)
 
     def receive_timeout_now(self, sender: NodeId, message: TimeoutNow) -> bool:
-        """Learn what is committed, and campaign if this member may lead."""
+        """Learn the commit index, and campaign if this member may lead."""
         member = self._member
         may_stand = member.is_voter and member.may_vote
         if not may_stand or self.leader != sender:
@@ -163,15 +163,15 @@ class Follower(RoleState):
         return True
 
     def snapshot_installed(self) -> Role | None:
-        """Tell the leader, so that it sends what follows the snapshot."""
+        """Report the installed snapshot to the leader, which then sends the entries after it."""
         self._agree(self._member.commit_index)
         return None
 
     def _learn_commit(self, told: Heartbeat | TimeoutNow) -> None:
-        """Commit what the leader says, if our log has the leader's entry there, and so all before it.
+        """Commit up to the leader's commit index, if this log holds the leader's entry there.
 
-        A leader goes by what a replica held before it lost a part of it: an older copy of a disk, which may
-        not know that yet, can have other entries in their place. Appends compare the logs.
+        The leader relies on what a replica held before the replica lost a part of its log: an older copy of a
+        disk, not yet marked as such, can have other entries at these indexes. Appends compare the logs.
         """
         member = self._member
         if told.commit_index > member.commit_index and not member.rejoining:
@@ -180,7 +180,7 @@ class Follower(RoleState):
                 member.commit_to(committed.index)
 
     def _reset_election_timer(self) -> None:
-        """Wait a whole election timeout from now on."""
+        """Wait a whole election timeout, starting now."""
         self._campaign_within(self._member.election_timeout())
 
     def _campaign_within(self, ticks: int) -> None:
@@ -188,7 +188,7 @@ class Follower(RoleState):
         self._timeout_ticks = ticks
 
     def _ticks_by_rank(self) -> int:
-        """The ticks to wait for members with a lower campaign rank."""
+        """The ticks to wait, so that members with a lower campaign rank campaign first."""
         member = self._member
         settings = member.settings
         voters = sorted(member.membership.all_voters - member.unreachable)
@@ -198,20 +198,20 @@ class Follower(RoleState):
         return 1 + rank * max(2, settings.election_ticks // 3) + member.rng.randint(0, 1)
 
     def _wait_to_be_told(self) -> None:
-        """A member that must not campaign reminds its leader once, and then becomes quiescent."""
+        """Remind the leader once, if this member must not campaign; then become quiescent."""
         member = self._member
         if self.leader is not None:
             self.remind_leader()
             self.leader = None
             self._reset_election_timer()
         elif member.writes.all_finished:
-            if member.rejoining:  # its leader may be quiescent, and not know that this log was lost
+            if member.rejoining:  # its leader may be quiescent and not know that this log was lost
                 for peer in member.peers:
                     self._echo(peer, NO_ROUND)
             member.quiesce()
 
     def _agree(self, matched: Index) -> None:
-        """Reply, once it is durable, that our log equals the leader's up to ``matched``."""
+        """Reply, once the log up to ``matched`` is durable, that it equals the leader's up to there."""
         member = self._member
         if self.leader is None:
             return
@@ -222,7 +222,7 @@ class Follower(RoleState):
         member.send_when_durable(self.leader, reply, matched)
 
     def _has_rejoined(self) -> bool:
-        """Whether our disk holds all that the leader requires for rejoining."""
+        """Whether this disk holds all entries that the leader requires for rejoining."""
         member = self._member
         last = member.rejoin_last
         return last is not None and min(member.matched, member.writes.durable_index) >= last
@@ -233,11 +233,11 @@ class Follower(RoleState):
         member.send(leader, reply)
 
     def _may_quiesce(self, commit_index: Index) -> bool:
-        """Whether nothing is open here. A tail that the leader lacks may stay: its next append cuts it."""
+        """Whether no work is open here. A tail that the leader lacks may stay: the next append removes it."""
         return self._member.commit_index == commit_index and self._member.writes.all_finished
 
     def _take_in(self, span: EntrySpan) -> Index:
-        """Append the missing entries, after removing conflicting entries; equal entries stay."""
+        """Remove conflicting entries and append missing ones; keep equal entries. Return the last index."""
         member = self._member
         held = member.terms.held_from(span.term, span.first)
         if held < span.last:

@@ -1,4 +1,4 @@
-"""The inputs of a core. Every input is data; none carries a callback."""
+"""The inputs of a core. Every input is data; no input carries a callback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Tick(Struct, frozen=True):
 
 
 class Receive(Struct, frozen=True):
-    """A message has come. The driver takes the ready right after each message with entries."""
+    """A message has arrived. After each message with entries the driver takes the ready at once."""
 
     sender: NodeId
     message: Message
@@ -23,7 +23,7 @@ class Receive(Struct, frozen=True):
 class Propose(Struct, frozen=True):
     """Append ``index_count`` indexes: a batch of n records spans n.
 
-    Without a token there is no answer: the driver sees by the last index whether they were appended.
+    Without a token the core sends no answer: the driver sees by the last index whether they were appended.
     """
 
     token: Token | None
@@ -31,7 +31,7 @@ class Propose(Struct, frozen=True):
 
 
 class ConfirmRead(Struct, frozen=True):
-    """Ask for an index that a linearizable read must wait for (the paper's ReadIndex)."""
+    """Request an index that a linearizable read must wait for (the paper's ReadIndex)."""
 
     token: Token
 
@@ -54,11 +54,11 @@ class TransferLeadership(Struct, frozen=True):
 
 
 class Campaign(Struct, frozen=True):
-    """Hold an election now. The first replica of a new group gets this, so that leaders spread evenly."""
+    """Hold an election now. A new group's first replica gets this input, so that leaders spread evenly."""
 
 
 class Unquiesce(Struct, frozen=True):
-    """A request has come that only a leader can answer: make sure that there is a leader."""
+    """Make sure that there is a leader: a request has arrived that only a leader can answer."""
 
 
 class WriteFinished(Struct, frozen=True):
@@ -68,7 +68,7 @@ class WriteFinished(Struct, frozen=True):
 
 
 class HardStateSaved(Struct, frozen=True):
-    """The hard states of this write and of all before it are durable, but not all of their entries.
+    """The hard states of this write and of all earlier writes are durable, but not all of their entries.
 
     Entries may wait for room on a full disk; a hard state needs no room.
     """
@@ -79,7 +79,7 @@ class HardStateSaved(Struct, frozen=True):
 class AppendCut(Struct, frozen=True):
     """Entries that were ordered for ``to`` were sent only up to ``last``.
 
-    An append has a limit of bytes, and nothing is sent that is ordered while entries are read from the disk.
+    An append has a limit of bytes. While entries are read from the disk, no other ordered append is sent.
     """
 
     to: NodeId
@@ -87,7 +87,7 @@ class AppendCut(Struct, frozen=True):
 
 
 class AppendDropped(Struct, frozen=True):
-    """An append that was ordered for ``to`` was not sent, as there was no room or the log has changed.
+    """An append that was ordered for ``to`` was not sent: no room, or the log has changed meanwhile.
 
     The leader orders no entries for ``to`` until its next reply.
     """
@@ -102,21 +102,21 @@ class PeerUnreachable(Struct, frozen=True):
 
 
 class PeerReachable(Struct, frozen=True):
-    """The node of a peer that was unreachable is heard from again."""
+    """The node of an unreachable peer is heard again."""
 
     peer: NodeId
 
 
 class LogTruncatedPrefix(Struct, frozen=True):
-    """The log begins after ``snapshot`` now; the entries before were committed and durable here."""
+    """The log now begins after ``snapshot``; the removed entries were committed and durable here."""
 
     snapshot: EntryId
 
 
 class SnapshotInstalled(Struct, frozen=True):
-    """The log is empty and begins after ``snapshot``, durably; the state machine has the state there.
+    """The log is empty and begins durably after ``snapshot``; the state machine has the snapshot's state.
 
-    The driver asks ``Raft.may_install`` just before it replaces anything.
+    The driver asks ``Raft.may_install`` just before it replaces the log and the state.
     """
 
     snapshot: EntryId

@@ -1,6 +1,6 @@
 """The leader: appends proposals, decides what is committed, confirms reads, and notices a lost quorum.
 
-Leaves to others: what each peer is sent (``appends``), which peers count (``peers``), and the steps of a
+Leaves to others: the messages to each peer (``appends``), which peers count (``peers``), and the steps of a
 membership change (``changes``). Entries leave when the ready is taken, so that proposals made together are
 sent together. Time is counted in ticks since the election.
 """
@@ -83,24 +83,24 @@ class Leader(RoleState):
         self._heartbeat_tick = 1
         self._quorum_lost_tick = (
             member.settings.election_ticks
-        )  # the leader steps down then unless a quorum has replied
-        self._active_tick = 0  # when the group was last active: anything but heartbeats
-        self._active_round = 0  # the newest round then
+        )  # the leader steps down at this tick unless a quorum has replied
+        self._active_tick = 0  # the last tick with activity other than heartbeats
+        self._active_round = 0  # the newest heartbeat round at that tick
         self._work_is_due = True
         if has_tail:
-            # Commits entries of earlier leaders: only entries of our own term may be counted (5.4.2).
+            # Commits entries of earlier leaders: only entries of this leader's term may be counted (5.4.2).
             member.append(member.term, self._first_own_index, self._first_own_index, EntryKind.LEADER_CHANGE)
         self._changes = Changes(member, self._peers)
         member.request_ready()
 
     @property
     def is_sticky(self) -> bool:
-        """The leader is this member; check-quorum notices when its quorum is lost."""
+        """True: this member is the leader; check-quorum notices a lost quorum."""
         return True
 
     @property
     def match_index(self) -> Mapping[NodeId, Index]:
-        """For each voter, up to which index its durable log is known to equal ours."""
+        """For each voter, the index up to which its durable log is known to equal the leader's."""
         own = {self._member.id: self._member.writes.durable_index}
         return (own if self._member.is_voter else {}) | self._peers.match_index(
             self._member.membership.all_voters
@@ -108,18 +108,18 @@ class Leader(RoleState):
 
     @property
     def learner_match_index(self) -> Mapping[NodeId, Index]:
-        """For each non-voting learner, up to which index its durable log is known to equal ours."""
+        """For each non-voting learner, the index up to which its durable log equals the leader's."""
         membership = self._member.membership
         return self._peers.match_index(membership.learners - membership.all_voters)
 
     @property
     def awaiting_snapshot(self) -> frozenset[NodeId]:
-        """Peers that lack entries from before our log."""
+        """Peers that need entries from before the leader's log."""
         return self._peers.awaiting_snapshot
 
     @property
     def rejoining(self) -> Mapping[NodeId, frozenset[NodeId]]:
-        """Peers that rejoin, each with the voters that have not confirmed this leader for it."""
+        """Peers that rejoin, each with the voters that have not yet confirmed this leader for it."""
         return self._peers.rejoining
 
     @property
@@ -128,7 +128,7 @@ class Leader(RoleState):
         return {peer: self._now - progress.heard_tick for peer, progress in self._peers.progress.items()}
 
     def depends_on(self, peer: NodeId) -> bool:
-        """A leader depends on every peer that it does not know to be unreachable."""
+        """Whether ``peer`` is not known to be unreachable: a leader depends on all such peers."""
         return peer not in self._member.unreachable
 
     def tick(self) -> Role | None:
@@ -143,14 +143,14 @@ class Leader(RoleState):
         return None
 
     def write_finished(self) -> Role | None:
-        """More of our own log is durable: that may commit entries."""
+        """Commit entries that are now durable on a quorum, and continue a transfer."""
         change = self._advance_commit()
         if self._transfer is not None:
             self._try_transfer()
         return change
 
     def unquiesced(self) -> None:
-        """Restart the wait for every reply, and send heartbeats with the next tick."""
+        """Restart the silence of every peer, and send heartbeats at the next tick."""
         for progress in self._peers.progress.values():
             progress.restart_silence(self._now)
         self._quorum_lost_tick = self._now + self._member.settings.election_ticks
@@ -159,11 +159,11 @@ class Leader(RoleState):
         self._mark_active()
 
     def resign(self, leader: NodeId | None) -> None:
-        """Refuse the reads that still wait."""
+        """Refuse the reads that still wait; the role ends."""
         self._reads.refuse_all(leader)
 
     def campaign(self) -> None:
-        """A leader needs no election."""
+        """Do nothing: a leader needs no election."""
 
     def propose(self, token: Token | None, index_count: int) -> None:
         """Append at once; the entries leave when the ready is taken."""
@@ -180,7 +180,7 @@ class Leader(RoleState):
         self._mark_active()
 
     def change_membership(self, token: Token, target: Membership) -> None:
-        """Append the first step to ``target``; the next follows once it is committed (thesis 4.3)."""
+        """Append the first step to ``target``; the next step follows once it is committed (thesis 4.3)."""
         member = self._member
         if self._transfer is not None:
             member.refuse(token, None, RefusalReason.TRANSFERRING)
@@ -194,7 +194,7 @@ class Leader(RoleState):
         self._mark_active()
 
     def confirm_read(self, token: Token) -> None:
-        """Queue a linearizable read; reads that come during one heartbeat round share the next one."""
+        """Queue a linearizable read; reads that arrive during one heartbeat round share the next round."""
         self._reads.ask(token, self._round)
         self._confirm_reads()
         self._mark_active()
@@ -209,7 +209,7 @@ class Leader(RoleState):
         self._try_transfer()
 
     def peer_unreachable(self, peer: NodeId) -> None:
-        """Appends in flight to ``peer`` may be lost; a transfer to it ends."""
+        """Stop sending entries to ``peer``: appends in flight may be lost. End a transfer to ``peer``."""
         progress = self._peers.progress.get(peer)
         if progress is None:
             return
@@ -219,11 +219,11 @@ class Leader(RoleState):
         self._mark_active()
 
     def peer_reachable(self) -> None:
-        """The group is active until the peer has everything."""
+        """Keep the group active until the peer has the whole log."""
         self._mark_active()
 
     def append_dropped(self, to: NodeId) -> None:
-        """Probe again with the next reply, as after a broken connection."""
+        """Probe again at the next reply, as after a broken connection."""
         self.peer_unreachable(to)
 
     def append_cut(self, to: NodeId, last: Index) -> None:
@@ -233,7 +233,7 @@ class Leader(RoleState):
             self._call_for_work()
 
     def receive_append_reply(self, sender: NodeId, reply: AppendReply) -> Role | None:
-        """Learn up to where a follower's log is equal, or where to probe next."""
+        """Learn up to which index a follower's log is equal, or where to probe next."""
         progress, last_index = self._peers.progress.get(sender), self._member.terms.last_index
         if progress is None:
             return None
@@ -252,7 +252,7 @@ class Leader(RoleState):
             terms = self._member.terms
             log_start = terms.snapshot.index
             if reply.hint.index < log_start or reply.match_index <= log_start:
-                progress.need_snapshot()  # The logs do not agree even where ours begins.
+                progress.need_snapshot()  # The logs differ even where this log begins.
             else:
                 progress.probe_at(terms.compare_next(reply.hint), reply.match_index)
                 self._mark_active()
@@ -290,7 +290,7 @@ class Leader(RoleState):
         self._member.request_ready()
 
     def _mark_active(self) -> None:
-        """The group is active: it becomes quiescent only after ``quiesce_ticks`` without this."""
+        """Keep the group active: it becomes quiescent ``quiesce_ticks`` after the last call."""
         self._active_tick = self._now
         self._active_round = self._round
 
@@ -310,7 +310,7 @@ class Leader(RoleState):
             self._peers.drop_removed(self._now)
 
     def _broadcast(self, *, quiesces: bool) -> None:
-        """Begin a heartbeat round. ``Heartbeat`` says which commit index each follower gets."""
+        """Begin a heartbeat round. ``Heartbeat`` explains which commit index each follower gets."""
         member = self._member
         commit_index = member.commit_index
         self._round += 1
@@ -335,12 +335,13 @@ class Leader(RoleState):
             self._confirm_reads()
 
     def is_late(self, sender: NodeId, message: Message) -> bool:
-        """An echo of a round before the last one is late; a follower that disagrees echoes the last one, too.
+        """Whether a message is the echo of an old heartbeat round, which must not make the group active.
 
-        A reminder echoes no round, since the follower may have missed the last one.
+        A follower that disagrees echoes the newest round, too. A reminder echoes no round, since the
+        follower may have missed the newest one.
 
-        Where a message takes longer than a heartbeat interval, such an echo always comes. A leader that
-        became quiescent without the sender must hear it.
+        Old echoes are normal where a message takes longer than a heartbeat interval. Messages of an
+        unreachable sender are never late: a leader that became quiescent without the sender must hear them.
         """
         return (
             isinstance(message, HeartbeatReply)
@@ -351,13 +352,14 @@ class Leader(RoleState):
         )
 
     def _may_quiesce(self) -> bool:
-        """Whether every peer holds everything, and has echoed a round that began since: it knows the commit.
+        """Whether every reachable peer holds the whole log and knows its commit index.
 
-        Peers whose nodes are unreachable do not count; ``peer_reachable`` says when they do. A quorum always
-        counts: a leader that does not hear one steps down before it may become quiescent.
+        A peer knows the commit index once it has echoed a round that began after the last activity.
+        Unreachable peers do not count; ``peer_reachable`` reports their return. A quorum always
+        counts: a leader that does not hear a quorum steps down before it may become quiescent.
 
         A peer that has lost its files since then may have rejoined, and its replies may be lost: its match
-        index is unknown then, and the leader continues to send heartbeats.
+        index is then unknown, and the leader continues to send heartbeats.
         """
         active_round, last = self._active_round, self._member.terms.last_index
         return (
@@ -376,7 +378,7 @@ class Leader(RoleState):
         return [progress for peer, progress in self._peers.progress.items() if peer not in unreachable]
 
     def _advance_commit(self) -> Role | None:
-        """Commit entries that a quorum has durably, if the last is of our own term (Raft 5.3, 5.4.2)."""
+        """Commit entries that are durable on a quorum, if the last is of this term (Raft 5.3, 5.4.2)."""
         member = self._member
         index = Index(self._peers.reached_by_quorum(member.writes.durable_index, _MATCH_INDEX))
         if index <= member.commit_index or index < self._first_own_index:
@@ -391,7 +393,7 @@ class Leader(RoleState):
         return None
 
     def _advance_change(self) -> Role | None:
-        """The newest membership is committed: take the next step; step down if we are no voter (4.2.2)."""
+        """Take the next step of a change; after the last one, step down if not a voter (4.2.2)."""
         member = self._member
         is_over = self._changes.advance(self._now)
         if member.is_voter or not is_over:

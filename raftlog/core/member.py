@@ -1,6 +1,6 @@
 """State of a Raft group's member in every role: term, vote, log shape, membership, commit index, outbox.
 
-``Member`` keeps these consistent with one another and gathers the next ``Ready``. Leaves to others: all
+``Member`` keeps these fields consistent and gathers the next ``Ready``. Leaves to others: all
 decisions about elections and replication (the roles).
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Member:
-    """One member in any role. Roles read its fields; only its methods change them."""
+    """One member in any role. The roles read its fields; only its methods change them."""
 
     __slots__ = (
         "_commit_told",
@@ -69,7 +69,7 @@ class Member:
     )
 
     def __init__(self, settings: RaftSettings, restored: Restored, rng: Random) -> None:
-        """Start with what storage remembers."""
+        """Start with the restored state."""
         self.settings = settings
         self.id = settings.node_id
         self.rng = rng
@@ -80,15 +80,15 @@ class Member:
         self.term = restored.hard_state.term
         self.voted_for = restored.hard_state.voted_for
         self.terms = TermMap(restored.snapshot, restored.terms, restored.last)
-        # 0, or a number that no other incarnation of this replica has: responses name it.
+        # 0, or a random number unique to this incarnation of the replica: responses name it.
         self.rejoining = rng.getrandbits(62) + 1 if restored.hard_state.is_rejoining else 0
         self._rejoined_from = (
             0  # the incarnation that has just rejoined, until the hard state says so durably
         )
-        self.matched = BEFORE_LOG.index  # the log equals that of this term's leader up to here
+        self.matched = BEFORE_LOG.index  # up to here the log equals the log of this term's leader
         self.rejoin_last: Index | None = None  # the entries that this term's leader requires for rejoining
         self.writes = Writes(restored.last.index)
-        # A hint beyond the log is for entries that were never durable here, but on other members.
+        # A hint beyond the log names entries that were never durable here, but are on other members.
         self.commit_index = Index(
             max(restored.snapshot.index, min(restored.commit_hint, restored.last.index))
         )
@@ -103,28 +103,28 @@ class Member:
 
     @property
     def may_vote(self) -> bool:
-        """Whether this member has lost no vote and no acknowledged entry.
+        """Whether this member has lost neither votes nor acknowledged entries.
 
         The membership in force does not matter: a candidate may know a newer one, and without this vote
-        no candidate might win (thesis 4.1). A log that names this member does not matter either: while the
+        no candidate might win (thesis 4.1). Whether a log names this member does not matter either: while a
         member rejoins, its log gets old memberships before the entries it had acknowledged under them.
         """
         return not self.rejoining
 
     @property
     def rejoining_told(self) -> int:
-        """``rejoining`` for replies that wait for no disk.
+        """The ``rejoining`` number for replies that leave before a write is durable.
 
-        It stays until the end of rejoining is durable: after a crash the member would rejoin again, and a
-        leader that had counted it could be left without a majority.
+        The number stays until the end of rejoining is durable: after a crash the member would rejoin again,
+        and a leader that had counted the member could be left without a majority.
         """
         return self.rejoining or (0 if self.writes.hard_state_is_durable else self._rejoined_from)
 
     @property
     def newest_durable(self) -> EntryId:
-        """The newest durable entry: elections compare it (5.4.1).
+        """The newest durable entry, which elections compare (5.4.1).
 
-        All acknowledged entries are durable. Entries that are not may wait for long on a full disk: they must
+        All acknowledged entries are durable. Other entries may wait for long on a full disk: they must
         neither prevent a vote for a log without them, nor win an election.
         """
         index = self.writes.durable_index
@@ -134,7 +134,7 @@ class Member:
     def may_campaign(self) -> bool:
         """Whether the member may win an election: it is a voter, or was one at its commit index.
 
-        It may be the only one with the entry that removes it; no other can be elected then (4.2.2).
+        The member may be the only one that has the entry that removes it; then no other can win (4.2.2).
         """
         return self.may_vote and self.memberships.votes_since(self.commit_index, self.id)
 
@@ -145,12 +145,12 @@ class Member:
         )
 
     def election_timeout(self) -> int:
-        """The ticks to wait for a leader, drawn each time so that two members seldom campaign together."""
+        """The ticks to wait for a leader: random, so that two members seldom campaign together."""
         ticks = self.settings.election_ticks
         return self.rng.randint(ticks + 1, 2 * ticks)
 
     def enter_term(self, term: Term, voted_for: NodeId | None) -> None:
-        """Move to a later term. Votes and accepted appends of it leave when it is durable."""
+        """Enter a later term. Votes and accepted appends of that term leave once the term is durable."""
         invariants.require_term_rises(self.term, term)
         self.term = term
         self.matched = BEFORE_LOG.index
@@ -171,7 +171,7 @@ class Member:
         self.has_news = True
 
     def rejoined(self, leader: NodeId) -> None:
-        """Count again: the log holds all that was acknowledged; the vote of this term goes to the leader."""
+        """End rejoining: the log holds all acknowledged entries. The vote of this term goes to the leader."""
         incarnation, self.rejoining, self.rejoin_last = self.rejoining, 0, None
         self._save_vote(leader)
         self._rejoined_from = incarnation
@@ -197,7 +197,7 @@ class Member:
         self.has_news = True
 
     def truncate_prefix(self, snapshot: EntryId) -> None:
-        """Forget the log up to ``snapshot``, if that has not happened before."""
+        """Forget the log up to ``snapshot``; later calls for the same or an older snapshot do nothing."""
         if snapshot.index > self.terms.snapshot.index:
             invariants.require_settled(snapshot, self.commit_index, self.writes.durable_index)
             self.terms.truncate_prefix(snapshot)
@@ -205,7 +205,7 @@ class Member:
             self._adopt()
 
     def restart(self, snapshot: EntryId, membership: Membership) -> None:
-        """A snapshot has replaced the log; its entry is committed, durable and applied."""
+        """Restart the log after a snapshot that replaced it; its entry is committed, durable and applied."""
         invariants.require_may_install(snapshot, may_install=self.may_install(snapshot))
         self.terms = TermMap(snapshot, (), snapshot)
         self.writes.restart(snapshot.index)
@@ -216,18 +216,18 @@ class Member:
         self.has_news = True
 
     def quiesce(self, match_indexes: Iterable[Index] = ()) -> None:
-        """Need no ticks until something happens; ``match_indexes`` of all peers if this member leads."""
+        """Stop needing ticks until the next input; ``match_indexes``: of all peers, if this member leads."""
         invariants.require_nothing_open(
             self.terms.last_index, match_indexes, writes_finished=self.writes.all_finished
         )
         self.is_quiescent = True
 
     def unquiesce(self) -> None:
-        """Need ticks again."""
+        """Start to need ticks again."""
         self.is_quiescent = False
 
     def request_ready(self) -> None:
-        """Have the next ``take_ready`` look for work."""
+        """Make the next ``take_ready`` look for work."""
         self.has_news = True
 
     def agree(self, matched: Index) -> None:
@@ -239,7 +239,7 @@ class Member:
         self.rejoin_last = last
 
     def commit_to(self, index: Index) -> None:
-        """Raise the commit index; a lower or equal one changes nothing."""
+        """Raise the commit index; a lower or equal index changes nothing."""
         if index > self.commit_index:
             invariants.require_commit_in_log(index, self.terms.last_index)
             self.commit_index = index
@@ -251,7 +251,7 @@ class Member:
         self.has_news = True
 
     def refuse_append(self, to: NodeId, request: AppendRequest | SnapshotOffer) -> None:
-        """Tell a leader of an earlier term the current term."""
+        """Send the current term to a leader of an earlier term."""
         index = request.previous.index if isinstance(request, AppendRequest) else request.snapshot.index
         refusal = AppendReply(
             term=self.term, accepted=False, match_index=index, rejoining=self.rejoining_told
@@ -266,11 +266,11 @@ class Member:
         self.has_news = True
 
     def replicate(self, request: Replicate) -> None:
-        """Have the driver send entries."""
+        """Order the driver to send entries."""
         self._replicate.append(request)
 
     def fetch(self, request: FetchSnapshot) -> None:
-        """Have the driver get a snapshot."""
+        """Order the driver to fetch a snapshot."""
         self._fetch_snapshot = request
         self.has_news = True
 
@@ -280,7 +280,7 @@ class Member:
         self.has_news = True
 
     def finish_write(self, write_id: WriteId) -> None:
-        """A write is durable: release the messages that waited for it."""
+        """Mark a write durable: release the messages that waited for it."""
         released = self.writes.finish(write_id)
         if self.writes.durable_index > self.terms.last_index:
             invariants.require_durable_in_log(self.writes.durable_index, self.terms.last_index)
@@ -289,7 +289,7 @@ class Member:
             self.has_news = True
 
     def hard_state_saved(self, write_id: WriteId) -> None:
-        """The hard state is durable: release the messages that waited for it alone."""
+        """Mark the hard state of a write durable: release the messages that waited for it alone."""
         released = self.writes.hard_state_saved(write_id)
         if released:
             self._outgoing += released
@@ -340,7 +340,7 @@ class Member:
     def refuse(
         self, token: Token, leader: NodeId | None, reason: RefusalReason = RefusalReason.NOT_LEADER
     ) -> None:
-        """Refuse a request, with the leader to ask instead."""
+        """Refuse a request and name the leader to ask instead."""
         self.settle(Refused(token, leader, reason))
 
     def _adopt(self) -> None:

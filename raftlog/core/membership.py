@@ -1,4 +1,4 @@
-"""The members of a Raft group, and the index from which on they are its members.
+"""The members of a Raft group, and the index from which each membership is in force.
 
 Decides which safe steps a change has (joint consensus, Raft 6, thesis 4.3). Leaves to others: when a step may
 be taken (``changes``) and how majorities are counted (``quorum``).
@@ -23,7 +23,7 @@ class Membership:
 
     voters: frozenset[NodeId]
     learners: frozenset[NodeId] = frozenset()  # get committed entries; never counted, never candidates
-    outgoing: frozenset[NodeId] = frozenset()  # the voters before a change that is under way
+    outgoing: frozenset[NodeId] = frozenset()  # the voters before the change that is under way
 
     @property
     def is_joint(self) -> bool:
@@ -42,11 +42,11 @@ class Membership:
 
     @property
     def members(self) -> frozenset[NodeId]:
-        """All nodes that get the log."""
+        """All nodes that receive the log."""
         return self.voters | self.outgoing | self.learners
 
     def enter_joint(self, target: Membership) -> Membership:
-        """The next step to ``target``: a joint membership where voters change, else the target itself."""
+        """The next step to ``target``: a joint membership if voters change, else ``target`` itself."""
         if target.voters == self.voters:
             return target
         return Membership(target.voters, target.learners, outgoing=self.voters)
@@ -57,7 +57,7 @@ class Membership:
 
 
 NOBODY = Membership(frozenset())
-"""The membership of a replica that is added to a group, until its log names one."""
+"""The membership of a replica that was added to a group, until its log contains a membership."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class MembershipEntry:
 
 
 class Memberships:
-    """The memberships of one log, oldest first: the one just before the log, then those in it.
+    """The memberships of one log, oldest first: the membership just before the log, then those in the log.
 
-    The newest is in force, committed or not (thesis 4.1); a truncation puts the one before in force again.
+    The newest membership is in force, committed or not (thesis 4.1). A truncation restores the previous one.
     """
 
     __slots__ = ("_entries",)
@@ -97,10 +97,10 @@ class Memberships:
         )
 
     def quorum_since(self, index: Index) -> int:
-        """The fewest voters that are a majority in any membership in force from ``index`` on.
+        """The fewest voters that are a majority in any membership in force at ``index`` or later.
 
-        At least so many hold what is committed at ``index``: a change is committed by a majority of the
-        voters that it leaves, who then hold all before it.
+        At least so many voters hold what is committed at ``index``: a change is committed by a majority of
+        the voters of the old membership, and that majority holds all earlier entries.
         """
         newest = self._entries[-1]
         quorum = len(newest.membership.voters) // 2 + 1
@@ -110,11 +110,11 @@ class Memberships:
         return min(quorum, *(len(each.voters) // 2 + 1 for each in (self.at(index), *before)))
 
     def have_named(self, node: NodeId) -> bool:
-        """Whether the node is a member in any of them."""
+        """Whether the node is a member in any of these memberships."""
         return any(node in entry.membership.members for entry in self._entries)
 
     def votes_since(self, index: Index, node: NodeId) -> bool:
-        """Whether the node is a voter of the membership in force at ``index`` or of a later one."""
+        """Whether the node is a voter in the membership in force at ``index`` or in a later membership."""
         return node in self.at(index).all_voters or any(
             node in entry.membership.all_voters for entry in self._entries if entry.index > index
         )
@@ -124,14 +124,14 @@ class Memberships:
         self._entries.append(MembershipEntry(index, membership))
 
     def truncate(self, first_removed: Index) -> bool:
-        """Remove the memberships at this index and after; whether there were any."""
+        """Remove the memberships at this index and after; return whether any was removed."""
         known = len(self._entries)
         while len(self._entries) > 1 and self._entries[-1].index >= first_removed:
             self._entries.pop()
         return len(self._entries) < known
 
     def truncate_prefix(self, snapshot: Index) -> None:
-        """The log begins after ``snapshot`` now."""
+        """Remove the memberships that ended before ``snapshot``, after which the log now begins."""
         base = self.at(snapshot)
         kept = [entry for entry in self._entries if entry.index > snapshot]
         self._entries = [MembershipEntry(snapshot, base), *kept]

@@ -1,6 +1,6 @@
 """The messages between the members of a Raft group. Every message carries its term.
 
-Late, repeated and reordered messages are harmless: the receiver needs no other message to judge one.
+Late, repeated and reordered messages are harmless: the receiver can handle each message by itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from raftlog.core.entries import EntrySpan
 from raftlog.core.membership import Membership
 from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
 
-NO_ROUND: Final = 0  # of a reply that echoes no heartbeat of its term
+NO_ROUND: Final = 0  # the round of a reply that echoes no heartbeat of its term
 
 
 class VoteRequest(Struct, frozen=True, kw_only=True):
@@ -62,12 +62,13 @@ class AppendReply(Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class Heartbeat(Struct, frozen=True, kw_only=True):
-    """The leader is alive. Of fixed size, so that a node packs those of all its groups into one message.
+    """A sign that the leader is alive. Its size is fixed, so that a node packs all groups' into one message.
 
-    ``commit_index`` is at most the end of what the receiver was known to hold, or the entry before the
+    ``commit_index`` is at most the last index that the receiver was known to hold, or the entry before the
     leader's log if that is later. ``commit_term`` is the term of that entry: a receiver that holds another
-    one, or none, commits nothing. The reply echoes ``round``, which proves leadership for reads (ReadIndex,
-    thesis 6.4). ``quiesces``: nothing is outstanding, and no heartbeat follows until something happens.
+    entry there, or none, commits nothing. The reply echoes ``round``, which proves leadership for reads
+    (ReadIndex, thesis 6.4). ``quiesces``: no work is outstanding, and no heartbeat follows until the next
+    input.
     """
 
     term: Term
@@ -78,7 +79,7 @@ class Heartbeat(Struct, frozen=True, kw_only=True):
 
 
 class HeartbeatReply(Struct, frozen=True, kw_only=True):
-    """The follower is alive. ``round`` is that of a heartbeat of this term, or ``NO_ROUND``.
+    """A sign that the follower is alive. ``round``: of a heartbeat of this term, or ``NO_ROUND``.
 
     ``rejoining`` as in ``AppendReply``.
     """
@@ -89,10 +90,10 @@ class HeartbeatReply(Struct, frozen=True, kw_only=True):
 
 
 class RejoinResponse(Struct, frozen=True, kw_only=True, array_like=True):
-    """The incarnation ``rejoining`` counts again once its log equals the leader's up to ``last``.
+    """The leader's answer to a follower that rejoins: the log up to ``last`` is required before it counts.
 
-    Its log then holds all that it may have acknowledged: a quorum has confirmed the leader since the leader
-    heard of this incarnation.
+    The log then holds all entries that the follower may have acknowledged: a quorum has confirmed the leader
+    since the leader heard of the incarnation ``rejoining``.
     """
 
     term: Term
@@ -101,7 +102,7 @@ class RejoinResponse(Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class TimeoutNow(Struct, frozen=True, kw_only=True, array_like=True):
-    """Hold an election at once: the leader transfers leadership (thesis 3.10).
+    """An order to hold an election at once: the leader transfers leadership (thesis 3.10).
 
     ``commit_index`` and ``commit_term`` are as in ``Heartbeat``. A new leader whose whole log is committed
     appends no leader change record.
@@ -113,9 +114,9 @@ class TimeoutNow(Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class SnapshotOffer(Struct, frozen=True, kw_only=True):
-    """The leader's log no longer has the entries that the follower needs: it needs a snapshot (Raft 7).
+    """An offer of a snapshot: the leader's log no longer has the entries that the follower needs (Raft 7).
 
-    Sent in place of entries. The reply is an ``AppendReply`` that accepts, once the snapshot is installed.
+    Sent in place of entries. The reply, once the snapshot is installed, is an ``AppendReply`` that accepts.
     """
 
     term: Term
@@ -137,7 +138,7 @@ Message = (
 
 
 class Envelope(Struct, frozen=True):
-    """A message and the member it goes to."""
+    """A message and its receiver."""
 
     to: NodeId
     message: Message

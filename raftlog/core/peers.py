@@ -1,8 +1,8 @@
 """The peers of a leader, and which of their replies count.
 
-Decides what a quorum of the membership in force has reached: a majority of each half while it is joint;
-learners and a leader that was removed do not count. Also decides when a removed member is dropped: once it
-holds the committed entry that removes it, so that it does not campaign for nothing, and after an election
+Decides which index or round a quorum of the membership in force has reached: a majority of each half while it
+is joint; learners and a removed leader do not count. Also decides when a removed member is dropped: once it
+holds the committed entry that removes it (so that it does not campaign in vain), and after an election
 timeout at the latest; and when a peer that rejoins may count again.
 """
 
@@ -23,7 +23,7 @@ class Peers:
     __slots__ = ("_halves", "_leaving", "_member", "progress")
 
     def __init__(self, member: Member, next_index: Index) -> None:
-        """Start as a new leader, which knows nothing of its peers."""
+        """Start as a new leader that knows nothing about its peers."""
         self._member = member
         self.progress = {peer: Progress(next_index, 0) for peer in member.peers}
         self._leaving: dict[NodeId, int] = {}  # removed members, and the tick at which they are dropped
@@ -45,7 +45,7 @@ class Peers:
     def match_index(self, nodes: frozenset[NodeId]) -> dict[NodeId, Index]:
         """The index up to which the durable log of each given peer is known to equal the leader's.
 
-        Without peers that rejoin, and those that have not replied to this leader: they may rejoin.
+        Peers that rejoin are left out, and peers that have not replied to this leader, since they may rejoin.
         """
         return {
             peer: progress.match_index
@@ -55,7 +55,7 @@ class Peers:
 
     @property
     def rejoining(self) -> dict[NodeId, frozenset[NodeId]]:
-        """Peers that rejoin, each with the voters that have not confirmed this leader for it."""
+        """Peers that rejoin, each with the voters that have not yet confirmed this leader for it."""
         return {
             peer: self._unconfirmed(peer, progress)
             for peer, progress in self.progress.items()
@@ -69,7 +69,7 @@ class Peers:
         return any(progress.rejoining and peer not in unreachable for peer, progress in self.progress.items())
 
     def answer_rejoining(self, sender: NodeId, now: int, round_now: int) -> None:
-        """Tell peers that rejoin what their logs must hold; repeat it for ``sender``, once a tick."""
+        """Send rejoining peers the index that their logs must reach; repeat for ``sender`` once a tick."""
         member = self._member
         for peer, progress in self.progress.items():
             if not progress.rejoining:
@@ -86,8 +86,8 @@ class Peers:
         """Whether a quorum has confirmed the leader since the peer began to rejoin, and no lost vote counts.
 
         A voter may have voted for a candidate that the leader does not know. Such a vote is void once every
-        other voter that can be elected has echoed the leader's term. A voter that rejoins cannot be elected,
-        until it was answered: the reply by which it rejoins no more may be lost. A vote of a learner from
+        other voter that can be elected has echoed the leader's term. A voter that rejoins cannot be elected
+        until it was answered: after that its reply that ends rejoining may be lost. A vote of a learner from
         before its removal counts for nothing: a quorum holds the entry that removed it.
         """
         progress = self.progress[peer]
@@ -105,11 +105,11 @@ class Peers:
 
     @property
     def awaiting_snapshot(self) -> frozenset[NodeId]:
-        """Peers that lack entries from before the leader's log."""
+        """Peers that need entries from before the leader's log."""
         return frozenset(peer for peer, progress in self.progress.items() if progress.state is SNAPSHOT)
 
     def apply_membership(self, now: int) -> None:
-        """The newest entry has put another membership in force: add its new peers, mark the removed ones."""
+        """Add the new peers of the membership now in force, and mark the removed peers."""
         member, known = self._member, self.progress
         for peer in known.keys() - set(member.peers):
             self._leaving.setdefault(peer, now + member.settings.election_ticks)
@@ -119,7 +119,7 @@ class Peers:
         self._halves = self._counted()
 
     def drop_removed(self, now: int) -> None:
-        """Drop removed members that hold their committed removal, or have had an election timeout for it."""
+        """Drop removed members that hold their committed removal, or whose time to get it has ended."""
         removed_at = self._member.memberships.newest.index
         is_committed = self._member.commit_index >= removed_at
         for peer, until_tick in list(self._leaving.items()):

@@ -1,11 +1,11 @@
-"""How far one follower has got, as its leader knows it.
+"""The replication progress of one follower, as its leader knows it.
 
 ``ProgressState`` says what the leader may send. A follower begins in ``PROBE``: one empty append at a time
-asks whether the logs agree up to the entry before ``next_index``. The follower's agreement leads to
-``REPLICATE``: entries are sent before earlier ones are acknowledged, up to a number of appends in flight. A
-rejection, a broken connection or a dropped append leads back to ``PROBE``; nothing is sent twice without
-one. Where the leader's log no longer has the entries, ``SNAPSHOT`` follows: the leader offers its snapshot,
-and only an append reply that accepts it ends the state.
+asks whether the logs agree up to the entry before ``next_index``. When the follower accepts, ``REPLICATE``
+follows: entries are sent before earlier ones are acknowledged, up to a number of appends in flight. A
+rejection, a broken connection or a dropped append leads back to ``PROBE``; without one of these the leader
+sends no entry twice. If the leader's log no longer has the entries, ``SNAPSHOT`` follows: the leader offers
+its snapshot, and only an append reply that accepts it ends the state.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class ProgressState(enum.Enum):
     SNAPSHOT = "snapshot"
 
 
-# To read a member of an enum costs 0.1 µs in Python 3.11.
+# Reading a member of an enum costs 0.1 µs in Python 3.11.
 PROBE: Final = ProgressState.PROBE
 REPLICATE: Final = ProgressState.REPLICATE
 SNAPSHOT: Final = ProgressState.SNAPSHOT
 
 
 class Progress:
-    """One follower. Indexes are those of the leader's log, ticks those of the leader's clock.
+    """The progress of one follower. Indexes are those of the leader's log, ticks those of the leader's clock.
 
-    Others read the public fields; only the methods change them.
+    Other classes read the public fields; only the methods change them.
     """
 
     __slots__ = (
@@ -63,16 +63,16 @@ class Progress:
         self.next_index = next_index  # the first index not sent yet; a probe asks about the entry before it
         self._in_flight: deque[Index] = deque()  # the last index of each unacknowledged append, oldest first
         self.probe_is_due = True  # a probe, or in SNAPSHOT an offer, leaves next
-        self._moved_tick = now  # when anything was last acknowledged, or a probe was sent
-        self._announced_index = Index(-1)  # the newest commit index announced to it
-        self.heard_tick = now  # when its last reply came: check-quorum goes by it
+        self._moved_tick = now  # the tick of the last acknowledgement or probe
+        self._announced_index = Index(-1)  # the newest commit index announced to the follower
+        self.heard_tick = now  # the tick of its last reply, for check-quorum
         self.is_heard = False  # it has replied to this leader, which then knows whether it rejoins
         self.is_out_of_contact = False  # its connection broke, and no reply has come since
         self.round = 0  # the newest heartbeat round that it has echoed
         self.rejoining = 0  # its incarnation while it rejoins and counts towards no quorum, else 0
         self.rejoin_round = 0  # the first heartbeat round after this leader had heard of the incarnation
-        self._rejoin_last: Index | None = None  # what its log must hold, once this leader is confirmed
-        self._answered_tick = -1  # when it last received a ``RejoinResponse``
+        self._rejoin_last: Index | None = None  # its log must reach this index, once this leader is confirmed
+        self._answered_tick = -1  # the tick of the last ``RejoinResponse`` to it
 
     # Contact
 
@@ -87,18 +87,18 @@ class Progress:
         self.heard_tick, self.is_heard, self.is_out_of_contact = now, True, False
 
     def echoed(self, heartbeat_round: int) -> bool:
-        """A reply echoes this round; whether no earlier reply has echoed it or a later one."""
+        """Note the echo of a round; return False if that round or a later one was echoed before."""
         if heartbeat_round <= self.round:
             return False
         self.round = heartbeat_round
         return True
 
     def restart_silence(self, now: int) -> None:
-        """The follower owed no reply until now."""
+        """Count the silence from now: the follower owed no reply earlier."""
         self.heard_tick = now
 
     def lose_contact(self, now: int, heartbeat_ticks: int) -> None:
-        """Appends in flight may be lost: probe again as soon as a reply comes."""
+        """Send nothing until the next reply, then probe: appends in flight may be lost."""
         if self.state is REPLICATE:
             self.state = PROBE
         self.is_out_of_contact = True
@@ -109,7 +109,7 @@ class Progress:
     # Rejoining
 
     def confirm_rejoin(self, last: Index) -> None:
-        """The leader is confirmed: the follower must hold the log up to ``last`` before it counts."""
+        """Require the log up to ``last`` before the follower counts: the leader is confirmed."""
         self._rejoin_last = last
 
     @property
@@ -119,18 +119,18 @@ class Progress:
 
     @property
     def may_be_elected(self) -> bool:
-        """Whether it has all its votes, or may have them again: replies since its answer may be lost."""
+        """Whether the follower may win an election: it does not rejoin, or may have ended rejoining."""
         return not self.rejoining or self.is_rejoin_confirmed
 
     def take_rejoin_answer(self, now: int) -> Index | None:
-        """The index its log must reach, at most once a tick; None while nothing is to be sent."""
+        """The index that the log must reach, at most once a tick; None while nothing is to be sent."""
         if self._rejoin_last is None or self._answered_tick >= now:
             return None
         self._answered_tick = now
         return self._rejoin_last
 
     def _rejoin(self, next_round: int, next_index: Index) -> None:
-        """Another incarnation has replied: nothing known of the former incarnation's log counts."""
+        """Start again for another incarnation: knowledge of the former one's log does not count."""
         self.rejoin_round = next_round
         self._rejoin_last = None
         if self.match_index >= 0 or self.state is REPLICATE:
@@ -151,30 +151,30 @@ class Progress:
         )
 
     def is_stalled(self, last: Index, now: int, settings: RaftSettings) -> bool:
-        """Whether it lacks entries up to ``last`` and has not moved for as long as an answer may take."""
+        """Whether entries up to ``last`` are missing, without progress for as long as an answer may take."""
         is_behind = self.state is not REPLICATE or self.match_index < last
         takes_snapshot = self.state is SNAPSHOT
         ticks_max = settings.election_ticks if takes_snapshot else settings.heartbeat_ticks
         return is_behind and now - self._moved_tick >= ticks_max
 
     def sent(self, last: Index, now: int) -> None:
-        """Entries from ``next_index`` up to ``last`` are on their way."""
+        """Note that entries from ``next_index`` up to ``last`` were sent."""
         if not self._in_flight:
             self._moved_tick = now
         self._in_flight.append(last)
         self.next_index = Index(last + 1)
 
     def request_probe(self) -> None:
-        """Send a probe, or the snapshot offer again."""
+        """Order a probe, or the snapshot offer again."""
         self.probe_is_due = True
 
     def probe_sent(self, now: int) -> None:
-        """A probe is on its way; the next one waits for its answer, or for a heartbeat's."""
+        """Note a sent probe; the next probe waits for the answer, or for a heartbeat's answer."""
         self.probe_is_due = False
         self._moved_tick = now
 
     def cut(self, last: Index) -> bool:
-        """Only entries up to ``last`` were sent; whether more than that was in flight."""
+        """Note that only entries up to ``last`` were sent; return whether more were noted as in flight."""
         in_flight = self._in_flight
         if not in_flight or not self.match_index <= last < in_flight[-1]:
             return False
@@ -186,7 +186,7 @@ class Progress:
         return True
 
     def accepted(self, match_index: Index, now: int) -> bool:
-        """The follower has everything up to ``match_index``; whether that is news."""
+        """Note that the follower has the log up to ``match_index``; return False if that was known."""
         in_flight = self._in_flight
         while in_flight and in_flight[0] <= match_index:
             in_flight.popleft()
@@ -203,15 +203,15 @@ class Progress:
         return True
 
     def rejects(self, previous_index: Index) -> bool:
-        """Whether a rejection of ``previous_index`` answers the newest question; others come too late."""
+        """Whether a rejection of ``previous_index`` answers the newest append; others come too late."""
         if self.state is REPLICATE:
             return previous_index > self.match_index and previous_index in self._in_flight
         return self.state is PROBE and previous_index == self.next_index - 1
 
     def probe_at(self, compare_index: Index, rejected: Index) -> None:
-        """Ask next whether the logs agree up to ``compare_index``; not at once if that was asked before.
+        """Probe next whether the logs agree up to ``compare_index``; not at once if that was probed before.
 
-        A log that rejects what it once acknowledged was repaired or began again. Committed entries are
+        A log that rejects an entry it once acknowledged was repaired or replaced. Committed entries are
         safe: the follower cannot elect a leader before it holds them again.
         """
         if rejected <= self.match_index:
@@ -223,19 +223,19 @@ class Progress:
         self._in_flight.clear()
 
     def need_snapshot(self) -> None:
-        """The leader's log no longer has the entries that the follower needs: offer the snapshot next."""
+        """Offer the snapshot next: the leader's log no longer has the entries that the follower needs."""
         self.state = SNAPSHOT
         self.probe_is_due = True
         self._in_flight.clear()
 
     def snapshot_offered(self, snapshot: Index, now: int) -> None:
-        """The snapshot was offered: the entries after it follow once it is accepted."""
+        """Note a sent snapshot offer; the entries after the snapshot follow once it is accepted."""
         self.need_snapshot()
         self.next_index = Index(snapshot + 1)
         self.probe_sent(now)
 
     def announce(self, commit_index: Index) -> bool:
-        """Whether a committed index that the follower holds has not been announced to it yet."""
+        """Whether the follower holds committed entries whose commit was not announced to it yet; notes it."""
         index = min(self.match_index, commit_index)
         if index <= self._announced_index:
             return False

@@ -1,4 +1,4 @@
-"""The arithmetic of majorities; tests compare it with a slow, obvious twin."""
+"""The arithmetic of majorities."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Election(enum.Enum):
 
 
 def quorum_size(voter_count: int) -> int:
-    """The smallest number of voters of which any two sets of that size share one."""
+    """The number of voters of a majority: any two majorities share a voter."""
     return voter_count // 2 + 1
 
 
@@ -28,7 +28,7 @@ def reached_by_quorum(values: Sequence[int]) -> int:
 
 
 def count_votes(voter_count: int, votes: Mapping[NodeId, bool]) -> Election:
-    """The outcome so far; ``votes`` has the replies of voters only."""
+    """The outcome of the votes so far; ``votes`` has the replies of voters only."""
     needed = quorum_size(voter_count)
     granted = sum(votes.values())
     if granted >= needed:
@@ -39,7 +39,7 @@ def count_votes(voter_count: int, votes: Mapping[NodeId, bool]) -> Election:
 
 
 def election_outcome(halves: Sequence[AbstractSet[NodeId]], votes: Mapping[NodeId, bool]) -> Election:
-    """The outcome if each half of a membership must be won; other votes do not count."""
+    """The outcome if the candidate must win each half of a membership; other votes do not count."""
     outcomes = [
         count_votes(len(half), {voter: granted for voter, granted in votes.items() if voter in half})
         for half in halves

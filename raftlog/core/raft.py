@@ -35,7 +35,7 @@ _FROM_LEADER = messages.Heartbeat | messages.AppendRequest | messages.SnapshotOf
 class Raft(Member):
     """A deterministic state machine: equal seeds and equal inputs give equal outputs.
 
-    Drivers read the fields of ``Member``, and change nothing but by ``step`` and ``take_ready``.
+    Drivers read the fields of ``Member``; they change them only by ``step`` and ``take_ready``.
     """
 
     __slots__ = ("_receivers", "_role", "_steps", "_told")
@@ -126,11 +126,11 @@ class Raft(Member):
 
     @property
     def leader(self) -> NodeId | None:
-        """The leader of that term, as far as it knows."""
+        """The leader of the member's term, None if the member does not know it."""
         return self._role.leader
 
     def has_named(self, node: NodeId) -> bool:
-        """Whether any membership in its log names the node."""
+        """Whether any membership in the log names the node."""
         return self.memberships.have_named(node)
 
     @property
@@ -140,7 +140,7 @@ class Raft(Member):
 
     @property
     def last(self) -> EntryId:
-        """The newest entry of its log, durable or not."""
+        """The newest entry of the log, durable or not."""
         return self.terms.last
 
     @property
@@ -150,7 +150,7 @@ class Raft(Member):
 
     @property
     def match_index(self) -> Mapping[NodeId, Index]:
-        """For each voter, up to which index its durable log is known to equal ours; empty unless leader."""
+        """For each voter, the index up to which its durable log equals the leader's; empty unless leader."""
         return self._role.match_index
 
     @property
@@ -268,10 +268,11 @@ class Raft(Member):
     # Terms and roles
 
     def _settle_term(self, sender: NodeId, message: Message) -> bool:
-        """Handle the term of a message of another term; whether the message itself is still to be handled.
+        """Handle a message of another term; return whether the message itself must still be handled.
 
         The member enters a later term at once (Raft 5.1), except for a pre-vote, and for a candidate that
-        gets no vote because our leader is alive. It answers an earlier term with its own, so that the
+        gets no vote because the member's leader is alive. It answers an earlier term with its own, so that
+        the
         sender learns the newer term.
         """
         if isinstance(message, messages.VoteRequest):
@@ -301,7 +302,7 @@ class Raft(Member):
         self._become(Follower(self, leader))
 
     def _follow(self, sender: NodeId) -> Follower:
-        """The follower of ``sender``, which leads this term; the member becomes it if it has another role."""
+        """Follow ``sender``, which leads this term; a member in another role becomes a follower first."""
         role = self._role
         if isinstance(role, Follower) and role.leader == sender:
             return role
@@ -313,7 +314,7 @@ class Raft(Member):
         return follower
 
     def _change_role(self, change: Role | None, *, is_transfer: bool = False) -> None:
-        """Change to a role in the current term, and to the roles that follow from it at once."""
+        """Change to a role in the current term, and to the roles that follow at once."""
         while change is not None:
             self.request_ready()
             self._role.resign(None)
@@ -355,5 +356,5 @@ class Raft(Member):
         self.unquiesce()
         self._role.unquiesced()
         if isinstance(event, inputs.Receive) and event.sender != self._role.leader:
-            self._role.remind_leader()  # it may be quiescent without the sender, and would be taken for lost
+            self._role.remind_leader()  # the leader may be quiescent without the sender, and would seem lost
         return True

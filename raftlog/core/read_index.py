@@ -1,8 +1,8 @@
 """Linearizable reads: when a leader may answer with the index that a read must wait for (thesis 6.4).
 
-A read is answered once a quorum has echoed a heartbeat round that began after the request, which proves that
-there was no other leader meanwhile, and once the leader's commit index has reached all that earlier leaders
-may have committed.
+A read is answered once two conditions hold. A quorum has echoed a heartbeat round that began after the
+request: this proves that there was no other leader meanwhile. And the leader's commit index has reached all
+entries that earlier leaders may have committed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from raftlog.types import Index, NodeId, Token
 @dataclass(frozen=True, slots=True)
 class _Read:
     token: Token
-    index: Index  # what the read must wait for
-    round: int  # the first heartbeat round that can confirm it
+    index: Index  # the read waits until this index is committed
+    round: int  # the first heartbeat round that can confirm the read
 
 
 class ReadIndex:
@@ -28,7 +28,7 @@ class ReadIndex:
     __slots__ = ("_awaited_round", "_confirmed_round", "_member", "_proven_index", "_reads")
 
     def __init__(self, member: Member, proven_index: Index) -> None:
-        """``proven_index``: earlier leaders may have committed entries up to it, and none after it."""
+        """Start without reads. ``proven_index``: earlier leaders may have committed entries up to it only."""
         self._member = member
         self._proven_index = proven_index
         self._reads: deque[_Read] = deque()
@@ -40,7 +40,7 @@ class ReadIndex:
 
     @property
     def needs_round(self) -> bool:
-        """Whether a round must begin for waiting reads: one at a time, so that many reads share one."""
+        """Whether a round must begin for waiting reads. One round runs at a time, so reads share rounds."""
         return (
             bool(self._reads)
             and self._reads[-1].round > self._awaited_round
@@ -48,20 +48,20 @@ class ReadIndex:
         )
 
     def ask(self, token: Token, current_round: int) -> None:
-        """Queue a read behind the heartbeat rounds that have already begun."""
+        """Queue a read for the first heartbeat round that begins after now."""
         index = max(self._member.commit_index, self._proven_index)
         self._reads.append(_Read(token, index, current_round + 1))
 
     def round_began(self, heartbeat_round: int) -> None:
-        """The leader sends the heartbeats of this round."""
+        """Note that the leader has sent the heartbeats of this round."""
         self._awaited_round = heartbeat_round
 
     def expect_no_echo(self) -> None:
-        """No echoes are expected any more: the next read begins a round."""
+        """Expect no more echoes: the next read begins a round."""
         self._awaited_round = self._confirmed_round
 
     def confirm(self, heartbeat_round: int) -> None:
-        """A quorum has echoed this round."""
+        """Note that a quorum has echoed this round, and answer the reads that it confirms."""
         self._confirmed_round = heartbeat_round
         self.settle()
 
@@ -75,6 +75,6 @@ class ReadIndex:
             self._member.settle(ReadConfirmed(read.token, read.index))
 
     def refuse_all(self, leader: NodeId | None) -> None:
-        """The member leads no longer: refuse every waiting read."""
+        """Refuse every waiting read: the member no longer leads."""
         while self._reads:
             self._member.refuse(self._reads.popleft().token, leader)

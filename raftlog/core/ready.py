@@ -16,7 +16,7 @@ A ``Ready`` is handed out once: the driver carries out all of it before it takes
 4. ``commit_index`` has risen: the driver applies entries up to it.
 5. ``fetch_snapshot`` names a snapshot to fetch. Before the driver replaces its log it asks
    ``Raft.may_install``; no input that may write is stepped until ``SnapshotInstalled``.
-6. ``membership`` and ``role_change`` are news for the driver's own users.
+6. ``membership`` and ``role_change`` are news for the driver's own callers.
 
 The driver must keep these rules, or acknowledged entries can be lost:
 
@@ -45,7 +45,7 @@ from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term, Token, Write
 
 
 class Role(enum.Enum):
-    """The role of a member."""
+    """The role of a member of a Raft group."""
 
     FOLLOWER = "follower"
     PRE_CANDIDATE = "pre-candidate"
@@ -67,7 +67,7 @@ class HardState(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """State that storage returns when a replica opens: enough to rebuild the core."""
+    """State that storage returns when a replica opens: the input for a new core."""
 
     hard_state: HardState
     membership: Membership  # in force just before the log, at ``snapshot``
@@ -81,8 +81,8 @@ class Restored:
 class Write(Struct, frozen=True, kw_only=True):
     """State that must become durable, in this order: hard state, truncation, entries.
 
-    A crash may keep any prefix of it. Without ``spans``, ``send_after`` depends on the hard state alone, and
-    may leave with ``HardStateSaved``.
+    A crash may keep any prefix of these three parts. Without ``spans``, ``send_after`` depends on the hard
+    state alone, and may leave with ``HardStateSaved``.
     """
 
     write_id: WriteId
@@ -95,9 +95,9 @@ class Write(Struct, frozen=True, kw_only=True):
 class Replicate(Struct, frozen=True, kw_only=True):
     """Read ``first..last`` from storage and send them to ``to`` as one AppendRequest.
 
-    ``first > last`` asks for an empty request, a probe. A driver that sends less, to respect a limit of
-    bytes, cuts between batches and steps ``AppendCut``. A driver that reads entries from the disk meanwhile
-    sends nothing else that is ordered for the same peer, and steps ``AppendCut`` after it.
+    ``first > last`` requests an empty append, a probe. A driver that sends fewer entries, to respect a limit
+    of bytes, cuts between batches and steps ``AppendCut``. While a driver reads entries from the disk, it
+    sends no other append that is ordered for the same peer, and steps ``AppendCut`` afterwards.
     """
 
     to: NodeId
@@ -109,7 +109,7 @@ class Replicate(Struct, frozen=True, kw_only=True):
 
 
 class FetchSnapshot(Struct, frozen=True):
-    """Fetch ``snapshot`` from ``leader``, whose log begins after it, and step ``SnapshotInstalled``.
+    """Fetch ``snapshot`` from ``leader``, whose log begins after it, and then step ``SnapshotInstalled``.
 
     The request is repeated until then: a running transfer continues, a failed one starts again. If ``leader``
     or ``snapshot`` differ, the request replaces the older one.
@@ -128,27 +128,27 @@ class Appended(Struct, frozen=True):
 
 
 class ReadConfirmed(Struct, frozen=True):
-    """A read sees everything acknowledged before it was requested, once ``index`` is applied."""
+    """Once ``index`` is applied, the read sees all entries that were acknowledged before its request."""
 
     token: Token
     index: Index
 
 
 class RefusalReason(enum.Enum):
-    """Why a request was refused; the values are for people."""
+    """The reason why a request was refused; the values are texts for people."""
 
     NOT_LEADER = "this member does not lead"
     TRANSFERRING = "leadership is being transferred; ask the next leader"
     CHANGE_PENDING = "an earlier membership change is not finished; wait for it"
     NO_CHANGE = "target is the membership in force"
     NO_VOTERS = "target.voters is empty; name at least one"
-    STRANGERS = "target.voters names too many that do not know it yet; make them learners first, or wait"
+    STRANGERS = "target.voters names too many members without the newest membership; add learners, or wait"
     VOTING_LEARNER = "target.learners names a voter; name each member once"
-    JOINT_TARGET = "target.outgoing is not empty; name only what shall be in the end"
+    JOINT_TARGET = "target.outgoing is not empty; name only the final voters and learners"
 
 
 class Refused(Struct, frozen=True):
-    """The request had no effect and never will; ``leader`` may take it."""
+    """A request had no effect and never will; ``leader`` may accept it."""
 
     token: Token
     leader: NodeId | None
@@ -181,7 +181,7 @@ class Ready(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftStatus:
-    """One member as metrics and people see it."""
+    """The state of one member, for metrics and people."""
 
     role: Role
     term: Term
@@ -189,15 +189,15 @@ class RaftStatus:
     last: EntryId
     durable_index: Index
     commit_index: Index
-    match_index: Mapping[NodeId, Index]  # each voter's, our own durable one too; empty unless leader
+    match_index: Mapping[NodeId, Index]  # of each voter, also this member; empty unless leader
     heard_ticks_ago: Mapping[NodeId, int]  # ticks since each peer's last reply; empty unless leader
-    is_quiescent: bool  # it needs no ticks until the next input
+    is_quiescent: bool  # the member needs no ticks until the next input
     membership: Membership = (
         NOBODY  # in force; a change to it is finished once ``membership_index`` is committed
     )
-    membership_index: Index = BEFORE_LOG.index  # its place in the log
+    membership_index: Index = BEFORE_LOG.index  # the index of ``membership`` in the log
     learner_match_index: Mapping[NodeId, Index] = field(default_factory=dict)  # empty unless leader
-    awaiting_snapshot: frozenset[NodeId] = frozenset()  # peers that lack entries from before our log
+    awaiting_snapshot: frozenset[NodeId] = frozenset()  # peers that need entries from before the log
     is_rejoining: bool = False  # counts towards no quorum; see ``HardState``
     rejoining: Mapping[NodeId, frozenset[NodeId]] = field(
         default_factory=dict

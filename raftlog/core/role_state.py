@@ -1,7 +1,8 @@
-"""The default response of a role to inputs and messages that only another role handles.
+"""The default response of a role to inputs and messages that another role handles.
 
-A request to a leader is refused with the name of the leader; everything else is ignored. ``Follower``,
-``Candidate`` and ``Leader`` override what they take. A method that returns a ``Role`` asks ``Raft`` to change
+A request to a leader is refused and the leader named; all other inputs are ignored. ``Follower``,
+``Candidate`` and ``Leader`` override what they handle. A method that returns a ``Role`` asks ``Raft`` to
+change
 to that role.
 """
 
@@ -22,7 +23,7 @@ class RoleState:
     __slots__ = ("_member", "leader", "role")
 
     def __init__(self, member: Member, role: Role, leader: NodeId | None) -> None:
-        """``leader``: the leader of the member's term, as far as it knows."""
+        """Begin the role. ``leader``: the leader of the member's term, None if unknown."""
         self._member = member
         self.role = role
         self.leader = leader
@@ -41,17 +42,17 @@ class RoleState:
         return True
 
     def is_late(self, sender: NodeId, message: Message) -> bool:
-        """Whether a quiescent member ignores a message, which was on its way when it became quiescent."""
+        """Whether a quiescent member ignores a message that was sent before it became quiescent."""
         return False
 
     def unquiesced(self) -> None:
-        """The group was quiescent until now: restart all timers."""
+        """Restart all timers: the group was quiescent until now."""
 
     def gather(self) -> None:
-        """Put everything that is due into the outbox; the ready is about to be taken."""
+        """Put all due messages into the outbox, just before the ready is taken."""
 
     def resign(self, leader: NodeId | None) -> None:
-        """The role ends; ``leader`` is the new leader, if it is known."""
+        """End the role; ``leader`` is the new leader, if known."""
 
     # Requests
 
@@ -76,64 +77,64 @@ class RoleState:
         return Role.PRE_CANDIDATE if self._member.may_campaign else None
 
     def remind_leader(self) -> None:
-        """A request for the leader has come: make sure that there is a leader."""
+        """Make sure that there is a leader: a request for the leader has arrived."""
 
     # What the driver reports
 
     def write_finished(self) -> Role | None:
-        """More of the log, or the hard state, has become durable."""
+        """Continue after more of the log, or the hard state, has become durable."""
         return None
 
     def snapshot_installed(self) -> Role | None:
-        """A snapshot has replaced the log."""
+        """Continue after a snapshot has replaced the log."""
         return Role.FOLLOWER
 
     def peer_unreachable(self, peer: NodeId) -> None:
-        """The connection to ``peer`` broke."""
+        """Continue after the connection to ``peer`` broke."""
 
     def peer_reachable(self) -> None:
-        """The node of a peer is heard from again."""
+        """Continue after the node of a peer is heard again."""
 
     def append_cut(self, to: NodeId, last: Index) -> None:
-        """Entries that were ordered for ``to`` were sent only up to ``last``."""
+        """Continue after only the entries up to ``last`` were sent to ``to``."""
 
     def append_dropped(self, to: NodeId) -> None:
-        """An append that was ordered for ``to`` was not sent."""
+        """Continue after an append that was ordered for ``to`` was not sent."""
 
     # Messages of the member's own term
 
     def vote_given(self) -> Role | None:
-        """The member has voted for another candidate."""
+        """Continue after the member has voted for another candidate."""
         return Role.FOLLOWER
 
     def candidate_is_behind(self) -> None:
-        """A candidate lacks durable entries that the member holds, so it was refused."""
+        """Continue after a candidate was refused, as it lacks durable entries of this member."""
 
     def receive_vote(self, sender: NodeId, reply: VoteReply) -> Role | None:
-        """Count an answer to a request for votes."""
+        """Count a reply to a request for votes."""
         return None
 
     def receive_heartbeat_reply(self, sender: NodeId, reply: HeartbeatReply) -> None:
-        """Take note of a follower's answer to a heartbeat."""
+        """Note a follower's reply to a heartbeat."""
 
     def receive_append_reply(self, sender: NodeId, reply: AppendReply) -> Role | None:
-        """Take note of a follower's answer to an append."""
+        """Note a follower's reply to an append."""
         return None
 
     def receive_timeout_now(self, sender: NodeId, message: TimeoutNow) -> bool:
-        """Whether to hold an election at once, as ``sender`` asks."""
+        """Whether to hold an election at once, as ``sender`` requests."""
         return False
 
-    # Status: what only a leader knows
+    # Status: known to the leader only
 
     @property
     def match_index(self) -> Mapping[NodeId, Index]:
-        """For each voter, up to which index its durable log is known to equal the leader's."""
+        """For each voter, the index up to which its durable log is known to equal the leader's."""
         return {}
 
     @property
     def learner_match_index(self) -> Mapping[NodeId, Index]:
-        """For each non-voting learner, up to which index its durable log is known to equal the leader's."""
+        """For each non-voting learner, the index up to which its durable log equals the leader's."""
         return {}
 
     @property
@@ -143,10 +144,10 @@ class RoleState:
 
     @property
     def awaiting_snapshot(self) -> frozenset[NodeId]:
-        """Peers that lack entries from before the leader's log."""
+        """Peers that need entries from before the leader's log."""
         return frozenset()
 
     @property
     def rejoining(self) -> Mapping[NodeId, frozenset[NodeId]]:
-        """Peers that rejoin, each with the voters that have not confirmed this leader for it."""
+        """Peers that rejoin, each with the voters that have not yet confirmed this leader for it."""
         return {}

@@ -7,14 +7,14 @@ from typing import Final
 
 from raftlog.types import NodeId
 
-ELECTION_TICKS: Final = 9  # silence after which a leader is lost; elections start within twice as long
-HEARTBEAT_TICKS: Final = 2  # several fit into an election timeout, or one lost message causes an election
+ELECTION_TICKS: Final = 9  # a leader silent for so long is lost; elections start within twice this time
+HEARTBEAT_TICKS: Final = 2  # several heartbeats fit into an election timeout, so one may be lost
 QUIESCE_TICKS: Final = 40  # an idle group becomes quiescent after this time
 
 
 @dataclass(frozen=True, slots=True)
 class RaftSettings:
-    """The node and its timeouts. Pre-vote and check-quorum are always on."""
+    """The node id and the timeouts of a Raft group. Pre-vote and check-quorum are always on."""
 
     node_id: NodeId
     election_ticks: int = ELECTION_TICKS
@@ -22,10 +22,10 @@ class RaftSettings:
     appends_in_flight_max: int = 16  # per peer; bounds the memory for a slow follower
     quiesce_ticks: int = QUIESCE_TICKS
     announces_commits: bool = False  # to followers at once, not with the next append or heartbeat
-    campaign_rank_offset: int = 0  # the same on all members: rotates their campaign ranks
+    campaign_rank_offset: int = 0  # equal on all members: rotates their campaign ranks
 
     def __post_init__(self) -> None:
-        """Raises ``ValueError`` for settings that contradict one another."""
+        """Raise ``ValueError`` for settings that contradict one another."""
         if not 1 <= self.heartbeat_ticks < self.election_ticks:
             raise ValueError(
                 f"heartbeat_ticks is {self.heartbeat_ticks}: choose from 1 to election_ticks - 1 "

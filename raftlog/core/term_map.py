@@ -1,11 +1,11 @@
-"""The terms of a log and the index where each begins: all that the core knows of entries.
+"""The terms of a log and the index where each term begins: all that the core knows about entries.
 
 Terms never fall along a log, so the entries of one term form a *run*, and a log of any length is a short list
 of runs. The term of an entry is found by binary search.
 
-Two logs are compared only at the end of a run of this log, or at the newest entry of a follower that this log
-holds too. So a leader never asks a follower about the middle of a batch, although the core does not know
-where batches end.
+Two logs are compared only at the end of a run of this log, or at a follower's newest entry if this log holds
+that entry too. So a leader never probes the middle of a batch, although the core does not know where batches
+end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TermMap:
     __slots__ = ("_firsts", "_terms", "last_index", "last_term", "snapshot")
 
     def __init__(self, snapshot: EntryId, terms: Sequence[EntryId], last: EntryId) -> None:
-        """``terms``: the first entry of each term in the log, oldest first."""
+        """Start with the given log. ``terms``: the first entry of each term in it, oldest first."""
         self.snapshot = snapshot
         self.last_index = last.index
         self.last_term = last.term
@@ -50,7 +50,7 @@ class TermMap:
         return self._terms[run] if run >= 0 else self.snapshot.term
 
     def entry_at(self, index: Index) -> EntryId:
-        """The entry at an index up to the last one; the one just before the log for a lower index."""
+        """The entry at ``index`` (at most the last index); ``snapshot`` for an index before the log."""
         return EntryId(self.term_at(index), index) if index > self.snapshot.index else self.snapshot
 
     def holds(self, entry: EntryId) -> bool:
@@ -60,7 +60,7 @@ class TermMap:
         )
 
     def held_from(self, term: Term, first: Index) -> Index:
-        """The end of the run that has ``first``, if its term is ``term``; else ``first - 1``."""
+        """The end of the run that contains ``first``, if its term is ``term``; else ``first - 1``."""
         run = bisect_right(self._firsts, first) - 1
         if run < 0 or first > self.last_index or self._terms[run] != term:
             return Index(first - 1)
@@ -77,7 +77,7 @@ class TermMap:
         self.last_index = last
 
     def truncate(self, first_removed: Index) -> None:
-        """Remove this entry and all after it."""
+        """Remove the entry at ``first_removed`` and all entries after it."""
         require_index_known(Index(first_removed - 1), self.snapshot.index, self.last_index)
         kept = bisect_left(self._firsts, first_removed)
         del self._firsts[kept:]
@@ -101,8 +101,8 @@ class TermMap:
     def newest_at_most(self, limit: EntryId) -> EntryId:
         """The newest entry whose index and term are at most the index and the term of ``limit``.
 
-        This is a follower's conflict hint: the log of a leader that holds ``limit`` can have none of the
-        follower's newer entries, so whole terms are skipped at once.
+        A follower sends it as its conflict hint: the log of a leader that holds ``limit`` can hold no newer
+        entry of the follower, so the leader skips whole terms at once.
         """
         run = min(bisect_right(self._firsts, limit.index), bisect_right(self._terms, limit.term)) - 1
         if run < 0:
@@ -112,8 +112,9 @@ class TermMap:
     def compare_next(self, hint: EntryId) -> Index:
         """The index at which a leader probes next, after a conflict hint.
 
-        The hint's index if this log holds the hint; otherwise the end of the newest run whose term is at most
-        the hint's, even after the hint: the follower then names its own newest entry of that run.
+        If this log holds the hint, that is the hint's index. Otherwise it is the end of the newest run whose
+        term is at most the hint's, even after the hint: the follower then replies with its newest entry of
+        that run.
         """
         run = bisect_right(self._terms, hint.term) - 1
         if run < 0:

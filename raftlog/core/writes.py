@@ -1,13 +1,13 @@
-"""The writes handed out to the disk, what is durable, and the messages that wait for it.
+"""The writes handed out to the disk, the durable index, and the messages that wait for writes.
 
 Decides when a vote, a vote request or an accepted append may leave, and up to which index this member's log
 is durable. ``ready`` says in which order the driver makes writes durable.
 
 A message that depends on the hard state alone waits for no entries. Waiting messages are bounded: of replies
-of one kind to one peer that wait for the same write, the newest is kept.
+one type to one peer that wait for the same write, only the newest is kept.
 
-Each write in flight covers the log up to an index. A truncation lowers that index, as the end of the write
-must not confirm the entries that replace the truncated ones.
+Each write in flight covers the log up to an index. A truncation lowers that index: the end of the write
+must not confirm the entries that replace the truncated entries.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Kind = tuple[NodeId, type[Message]]  # the receiver of a message, and its type
 
 
 class Writes:
-    """The next write, and the writes in flight."""
+    """The next write, the writes in flight, and the messages that wait for them."""
 
     __slots__ = (
         "_after_hard_state",
@@ -61,7 +61,7 @@ class Writes:
 
     @property
     def all_finished(self) -> bool:
-        """Whether nothing waits for the disk."""
+        """Whether no write is in flight or still to be handed out."""
         return not (self._in_flight or self._hard_state or self._spans or self._truncate_from is not None)
 
     @property
@@ -70,7 +70,7 @@ class Writes:
         return self._hard_state is None and self._hard_state_write <= self._hard_state_saved
 
     def save_hard_state(self, hard_state: HardState) -> None:
-        """Add it to the next write; drop the waiting messages, which belong to earlier terms."""
+        """Add the hard state to the next write; drop the waiting messages, which belong to earlier terms."""
         self._hard_state = hard_state
         self._after_hard_state.clear()
         self._waiting.clear()
@@ -85,7 +85,7 @@ class Writes:
         spans.append(EntrySpan(term, first, last, kind, membership))
 
     def truncate(self, first_removed: Index) -> None:
-        """Add the truncation to the next write; writes in flight cover no more than is left."""
+        """Add the truncation to the next write; writes in flight then cover at most the kept entries."""
         kept = Index(first_removed - 1)
         self._spans = [replace(span, last=min(span.last, kept)) for span in self._spans if span.first <= kept]
         if first_removed > self._handed_out:
@@ -96,13 +96,13 @@ class Writes:
         self._in_flight = deque((write_id, min(covered, kept)) for write_id, covered in self._in_flight)
 
     def restart(self, last: Index) -> None:
-        """A snapshot has replaced the log, durably; no write is in flight."""
+        """Restart after a snapshot has replaced the log durably; no write is in flight."""
         self.durable_index = self._handed_out = last
 
     def hold_back(self, envelope: Envelope, index: Index) -> bool:
         """Keep a message until the hard state and the log up to ``index`` are durable.
 
-        False if they are durable already, and the message may leave at once.
+        False if they are durable already: the message may leave at once.
         """
         kind = (envelope.to, type(envelope.message))
         if index > self._handed_out or (index <= self.durable_index and self._hard_state is not None):
@@ -119,7 +119,7 @@ class Writes:
         return True
 
     def take(self) -> Write | None:
-        """The next write, if there is anything to write."""
+        """The next write; None if there is nothing to write."""
         spans = self._spans
         if not spans and self._hard_state is None and self._truncate_from is None:
             return None
@@ -154,7 +154,7 @@ class Writes:
         return released + self._hard_state_saved_by(write_id)
 
     def hard_state_saved(self, write_id: WriteId) -> list[Envelope]:
-        """The hard states up to this write are durable; return the messages that waited."""
+        """Mark the hard states up to this write durable; return the messages that waited."""
         require_handed_out(write_id, self._newest)
         return self._hard_state_saved_by(write_id)
 

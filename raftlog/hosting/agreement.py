@@ -1,6 +1,6 @@
-"""The tags that all members of a group, or all workers of a queue, have in common. Pure.
+"""Checks that all members of a group, or all workers of a queue, read the same tags. Pure.
 
-Offsets are committed over records that are skipped, so a member with other tags would miss records.
+Offsets are committed over skipped records, so a member with other tags would miss records.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from raftlog.wire.tags import FIELDS
 
 
 def check_same_tags(ask: HasTags, known: HasTags, who: str, remedy: str) -> None:
-    """Raise ``Conflict`` for a request with other tags than ``known``, which ``who`` describes."""
+    """Raise ``Conflict`` for a request whose tags differ from ``known``, which ``who`` describes."""
     field = next((name for name in FIELDS if getattr(ask, name) != getattr(known, name)), None)
     if field is not None:
         raise Conflict(
-            f"{field}: {who} {_words(known)}, and this request asks for {_words(ask)}; offsets are committed "
-            f"over what is skipped: {remedy}",
+            f"{field}: {who} {_words(known)}, but this request asks for {_words(ask)}; offsets are committed "
+            f"over skipped records: {remedy}",
             field=field,
         )
 

@@ -1,11 +1,12 @@
-"""How much state of one kind a coordinator keeps, and how much of it one owner may have. Pure.
+"""The bound on a coordinator's state of one kind, and the share of one owner in it. Pure.
 
-The state counts what its rows take, so the counts of all replicas are equal, and a new leader refuses what
-its predecessor refused. Only the leader checks, before it writes; a request that frees state is not refused.
+The state counts the size of its rows, so the counts of all replicas are equal, and a new leader refuses the
+requests that its predecessor refused. Only the leader checks, before it writes; a request that frees state is
+not refused.
 
-Decides: who is refused, and to whom an address belongs (``share_owner``). Leaves to others: what a row takes
-(the states), and who its owner is: a topic, a group, or a client. Rows that older versions wrote may have the
-owner ``""``, who has no share.
+Decides: which request is refused, and which owner an address belongs to (``share_owner``). Leaves to others:
+the size of a row (the states), and its owner: a topic, a group, or a client. Rows that older versions wrote
+may have the owner ``""``, which has no share.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from typing import Final
 
 from raftlog.errors import Overloaded, QuotaExceeded
 
-SHARE: Final = 4  # a quarter for one owner, unless a budget says otherwise
-RECHECK_MS: Final = 5_000  # until a refused request may look again for room that others may free at any time
-PREFIX_BITS: Final = 64  # of an IPv6 network, whose addresses one machine can use as it likes
+SHARE: Final = 4  # one owner may have a quarter, unless a budget says otherwise
+RECHECK_MS: Final = 5_000  # retry interval of a refused request for room that others may free at any time
+PREFIX_BITS: Final = 64  # of an IPv6 network, whose addresses one machine can use freely
 KNOWN_ADDRESSES: Final = 10_000
 
 
@@ -27,8 +28,8 @@ KNOWN_ADDRESSES: Final = 10_000
 def share_owner(address: str) -> str:
     """The owner of the shares of a client at this address.
 
-    All addresses of an IPv6 network of 64 bits are one owner, and an IPv4 address that is written as an IPv6
-    address (``::ffff:192.0.2.1``) is that of IPv4. Other texts, and owners, are returned unchanged.
+    All addresses of an IPv6 network of 64 bits have one owner. An IPv4 address that is written as an IPv6
+    address (``::ffff:192.0.2.1``) has the owner of the IPv4 address. Other texts are returned unchanged.
     """
     if ":" not in address or "/" in address:
         return address
@@ -49,7 +50,7 @@ class Usage:
         self._of: dict[str, int] = {}
 
     def add(self, owner: str, amount: int) -> None:
-        """The owner has so much more, or less."""
+        """Add ``amount`` to the owner's amount; it may be negative."""
         self.total += amount
         self._of[owner] = self._of.get(owner, 0) + amount
         if not self._of[owner]:
@@ -72,9 +73,9 @@ class Budget:
 
     what: str
     total_max: int
-    remedy: str  # what frees some of it
-    share: int = SHARE  # an owner may have this part of all
-    share_min: int = 0  # or so much where that is more, up to three quarters of all
+    remedy: str  # the user's action that frees some of it
+    share: int = SHARE  # an owner may have the total divided by this
+    share_min: int = 0  # or this amount if it is more, up to three quarters of the total
 
     @property
     def share_max(self) -> int:
@@ -82,31 +83,31 @@ class Budget:
         return max(1, self.total_max // self.share, min(self.share_min, self.total_max * 3 // 4))
 
     def is_in_share(self, used: Usage, owner: str, more: int) -> bool:
-        """Whether the owner may have so much more, whatever others have."""
+        """Whether the owner may have ``more``, whatever other owners have."""
         return not owner or used.of(owner) + more <= self.share_max
 
     def has_room(self, used: Usage, owner: str, more: int) -> bool:
-        """Whether ``check`` lets the owner have so much more."""
+        """Whether ``check`` accepts ``more`` for the owner."""
         return self.is_in_share(used, owner, more) and used.total + more <= self.total_max
 
     def check(self, used: Usage, kind: str, owner: str, more: int, retry_after_ms: int) -> None:
-        """Raise ``QuotaExceeded`` or ``Overloaded`` if the owner may not have so much more.
+        """Raise ``QuotaExceeded`` or ``Overloaded`` if the owner may not have ``more``.
 
-        ``kind`` is that of the owner, such as ``topic``. ``retry_after_ms`` is when time frees some, at the
-        earliest, or at most ``RECHECK_MS`` where others may free some at any time.
+        ``kind`` is the owner's kind, such as ``topic``. ``retry_after_ms`` is the earliest time at which some
+        is freed, or at most ``RECHECK_MS`` if others may free some at any time.
         """
         if more <= 0:
             return
         if not self.is_in_share(used, owner, more):
             raise QuotaExceeded(
-                f"{kind} {owner} has {used.of(owner)} {self.what} here and asks for {more} more, "
+                f"{kind} {owner} has {used.of(owner)} {self.what} and asks for {more} more, but "
                 f"{self.share_max} are allowed; {self.remedy}",
                 retry_after_ms=retry_after_ms,
                 limit=self.share_max,
             )
         if used.total + more > self.total_max:
             raise Overloaded(
-                f"there are {used.total} {self.what} here and {more} more are asked for, "
+                f"there are {used.total} {self.what} and the request asks for {more} more, but "
                 f"{self.total_max} are allowed; {self.remedy}",
                 retry_after_ms=retry_after_ms,
                 limit=self.total_max,

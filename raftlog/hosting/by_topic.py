@@ -1,4 +1,4 @@
-"""The groups, or queues, that depend on each topic: a change of a topic looks at these alone."""
+"""The groups, or queues, that depend on each topic, so that a change of a topic affects only these."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ByTopic(Generic[Name]):
         self._names: dict[str, dict[Name, None]] = {}
 
     def change(self, name: Name, before: AbstractSet[str], after: AbstractSet[str]) -> None:
-        """Note that the name depends on the topics of ``after`` from now on, instead of ``before``."""
+        """Change the topics on which a name depends from ``before`` to ``after``."""
         for topic in before - after:
             del self._names[topic][name]
             if not self._names[topic]:

@@ -1,10 +1,10 @@
-"""Compacts the logs that are hosted here, one after the other.
+"""Compacts the hosted logs, one after the other.
 
 Decides: when a round of compaction begins, how fast it reads, and when it is given up. Leaves to others:
 which records stay (``raftlog.storage.compaction``), the work itself (``raftlog.storage.compactor``),
-replacing a segment in a safe order (the log), and when tombstones may go (``tombstones``).
+replacing a segment in a safe order (the log), and when tombstones may be removed (``tombstones``).
 
-What of a log is clean is known in memory only: after a start, the first round reads all closed segments.
+The clean part of a log is known in memory only: after a start, the first round reads all closed segments.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ ASK_TIMEOUT_MS: Final = 5000
 
 class _Ask(msgspec.Struct, frozen=True, array_like=True):
     group_id: GroupId
-    tombstones_end: int  # which tombstones the leader knows that nobody needs
+    tombstones_end: int  # tombstones below it are not needed, according to the leader
 
 
 @dataclass(slots=True)
 class CompactionCounts:
-    """For metrics, and for tests."""
+    """Counters of compaction, for metrics and tests."""
 
     bytes_read: int = 0
     records_removed: int = 0
-    questions: int = 0  # to members, about tombstones
+    questions: int = 0  # requests to members, about tombstones
 
 
 @dataclass(slots=True)
 class _Compacted:
-    """One replica that serves, and how far its log is clean."""
+    """One serving replica, and how far its log is clean."""
 
     group: RaftGroup[object]
     log: SegmentedLog
@@ -67,19 +67,19 @@ class _Compacted:
     agreement: tuple[Term, Agreement] = field(
         default_factory=lambda: (Term(-1), Agreement())
     )  # of the term in which this replica leads
-    tombstones_end: int = 0  # no tombstone below it is needed any more
-    tombstones_told: int = 0  # up to there all members know it from this replica
+    tombstones_end: int = 0  # tombstones below it are no longer needed
+    tombstones_told: int = 0  # all members have received this end from this replica
     oldest_tombstone: int = NO_TOMBSTONE  # below ``clean_end``
 
     def compactable(self, rules: CompactionRules) -> list[ClosedSegment]:
-        """The state machine has taken in all of these, too: it knows which headers it needs."""
+        """The segments that the state machine has applied, too, so that it knows which headers it needs."""
         end = min(self.group.applied_index + 1, rules.last_stable_offset)
         return [segment for segment in self.log.compactable_segments if segment.last < end]
 
 
 @dataclass(slots=True)
 class CompactionManager:
-    """One broker's. All methods belong to the event loop's thread."""
+    """Compaction on one broker. All methods belong to the event loop's thread."""
 
     host: GroupHost
     filesystem: Filesystem
@@ -91,17 +91,17 @@ class CompactionManager:
     _openings: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
-        self._openings = count(self.host.clock.wall_ms() << 20)  # another number in each process
+        self._openings = count(self.host.clock.wall_ms() << 20)  # other numbers in each process
         self.host.calls.serve(SERVICE, handler_of(_Ask, self._serve))
 
     async def run(self, interval_ms: int) -> None:
-        """Look at every replica now and then, until cancelled. Nothing is compacted at a rate of 0."""
+        """Look at every replica at intervals, until cancelled. With a rate of 0, return at once."""
         while self.bytes_per_s:
             await asyncio.sleep(interval_ms / 1000)
             await self.look()
 
     async def look(self) -> None:
-        """Compact all logs of which enough is dirty, or that have tombstones that are not needed any more."""
+        """Compact all logs that are dirty enough, or that have tombstones that are no longer needed."""
         before, self._logs = self._logs, {}
         for tenant in list(self.tenants()):
             rules, group = tenant.compaction, self.host.groups.get(tenant.group_id)
@@ -145,18 +145,18 @@ class CompactionManager:
             known.clean_end, known.oldest_tombstone = work.clean_end, work.oldest_tombstone
 
     def _has_room(self, directory: str, segments: Sequence[ClosedSegment]) -> bool:
-        """Whether the files of a round fit: each takes the place of a segment before the next is written.
+        """Whether the files of a round fit: each replaces its segment before the next is written.
 
-        Compaction frees room, so it may use the reserve of the disk; half of what is free is left alone.
+        Compaction frees room, so it may use the reserve of the disk, but at most half of the free space.
         """
         largest_bytes = max((segment.size_bytes for segment in segments), default=0)
         return self.host.has_room() or self.filesystem.free_bytes(directory) > 2 * largest_bytes
 
     async def _carry_out(self, known: _Compacted, work: Compactor, rules: CompactionRules) -> bool:
-        """One round; whether it came to its end. It is given up where retention or a snapshot was faster.
+        """Run one round; return whether it was completed. Faster retention or a snapshot ends it early.
 
-        A state may have records that the log has no more. Where it has, the log is only clean once no older
-        state is left: a start from it, without the tombstones, would bring deleted records back.
+        A state may have records that the log no longer has. If so, the log is clean only once no older
+        state is left: a start from an older state, without the tombstones, would restore deleted records.
         """
         group, log = known.group, known.log
         removals = log.removals
@@ -166,7 +166,7 @@ class CompactionManager:
                     break
                 if isinstance(step, RewrittenSegment):
                     await group.change_log(partial(log.replace_change, step))
-                    removals += 1  # more, or none, if retention or a snapshot was faster
+                    removals += 1  # another number if retention or a snapshot was faster
                 else:
                     self.counts.bytes_read += step
                     await asyncio.sleep(step / self.bytes_per_s if self.bytes_per_s else 0)
@@ -177,7 +177,7 @@ class CompactionManager:
                 group.stop(error)
             return False
         except OSError as error:
-            _log.warning("group %s is not compacted for now: %s", group.group_id, error)
+            _log.warning("group %s cannot be compacted now: %s", group.group_id, error)
             return False
         except Exception:
             await self.run_blocking(work.close)
@@ -189,9 +189,9 @@ class CompactionManager:
     # Tombstones.
 
     async def _agree(self, known: _Compacted, rules: CompactionRules) -> None:
-        """Ask the members how far their logs are clean, and tell them which tombstones may go.
+        """Ask the members how far their logs are clean, and send them the end of unneeded tombstones.
 
-        Only while there are old ones: an idle group costs no messages.
+        Done only while there are old tombstones: an idle group costs no messages.
         """
         group, now_ms = known.group, self.host.clock.trusted_ms()
         old_end = old_enough(known.log.closed_segments, now_ms, rules.delete_retention_ms)
@@ -204,7 +204,7 @@ class CompactionManager:
         members = sorted(group.membership.members)
         answers = await asyncio.gather(*(self._clean_end_of(node, head, known) for node in members))
         if sorted(group.membership.members) != members:
-            return  # the next look asks the members of then
+            return  # the next look asks the new members
         if None not in answers:
             known.tombstones_told = told
         end = known.agreement[1].heard(dict(zip(members, answers, strict=True)))
@@ -224,6 +224,6 @@ class CompactionManager:
         known, group = self._logs.get(ask.group_id), self.host.groups.get(ask.group_id)
         is_here = known is not None and known.group is group and known.group.stopped is None
         if known is None or not is_here or sender not in known.group.membership.members:
-            raise InvalidRequest(f"no log of group {ask.group_id} is compacted here")
+            raise InvalidRequest(f"this broker compacts no log of group {ask.group_id}")
         known.tombstones_end = max(known.tombstones_end, ask.tombstones_end)
         return known.opening, int(known.clean_end)

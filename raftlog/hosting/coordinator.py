@@ -1,16 +1,16 @@
 """The coordinator of one partition of an internal topic: requests in, records out, answers after commits.
 
 Its ``Decisions`` are pure: requests and time go in; records, answers and effects come out, in order. An
-answer leaves once all records before it are committed, and an effect is carried out then, too. So a
-coordinator that loses its partition has promised nothing that its successor does not know.
+answer leaves, and an effect is carried out, once all records before it are committed. So a
+coordinator that loses its partition has answered nothing that its successor does not know.
 
-Decides: when records are appended, and what callers are told when the partition is lost. Leaves to others:
-what is written and answered (``Decisions``), which broker coordinates what (the services of the packages).
+Decides: when records are appended, and what callers get when the partition is lost. Leaves to others:
+records and answers (``Decisions``), which broker coordinates what (the services of the packages).
 
-Requests that come in one turn of the event loop share an append, and so do those that come while an append is
-under way. After an append that has failed the coordinator begins again from what is committed, and so it does
-after an error that nobody has thought of: decisions that were interrupted are not trusted any more. What is
-done beside the decisions touches none of them: an error there costs that work alone.
+Requests of one turn of the event loop share an append, and so do requests that arrive during an
+append. After a failed append the coordinator begins again from the committed state, and so it does
+after an unexpected error: interrupted decisions are not trusted any more. Work beside
+the decisions does not change them: an error there ends that work alone.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from raftlog.records.batch import Batch, Buffer, Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.state_machine import restored_aside
 
-LOOK_S_MAX: Final = 1.0  # after this time a clock that was advanced is noticed
-STALL_S: Final = 0.25  # a tick that is so late waits once more: heartbeats may stand in a queue
-AGAIN_S: Final = 0.2  # before the coordinator begins again, at least
-AGAIN_TIMES: Final = 50  # as long as it takes to begin: much state must not occupy the broker
-AGAIN_S_MAX: Final = 5.0  # also where the process was stopped meanwhile
-STALLED_S_MAX: Final = 10.0  # after which a coordinator counts as stalled: more than any pause
-QUIET_S: Final = 15.0  # failures further apart than this are not one stall: more than ``AGAIN_S_MAX``
+LOOK_S_MAX: Final = 1.0  # after this time a jump of the clock is noticed
+STALL_S: Final = 0.25  # a tick that is later than this waits once more: heartbeats may be queued
+AGAIN_S: Final = 0.2  # the minimum pause before the coordinator begins again
+AGAIN_TIMES: Final = 50  # the pause in durations of a begin: a large state must not occupy the broker
+AGAIN_S_MAX: Final = 5.0  # the maximum pause, also if the process was stopped meanwhile
+STALLED_S_MAX: Final = 10.0  # after this time a coordinator counts as stalled: more than any pause
+QUIET_S: Final = 15.0  # failures further apart are separate stalls: more than ``AGAIN_S_MAX``
 _log = logging.getLogger("raftlog.hosting")
 
 Row = TypeVar("Row")
@@ -83,19 +83,19 @@ class CoordinatorLog(Protocol):
 
 
 class ReplicatedState(Protocol):
-    """The state that the records of the partition lead to, equal on every replica. Made without arguments."""
+    """The state after the records of the partition, equal on every replica. Constructed without arguments."""
 
     def apply(self, entry: Batch) -> None:
-        """Take in one committed batch."""
+        """Apply one committed batch."""
 
     def snapshot(self) -> bytes:
         """The whole state, in bytes that are equal on every replica."""
 
     def snapshot_pieces(self) -> Sequence[array[int] | Buffer]:
-        """The bytes of ``snapshot`` in pieces, which hold until the next change."""
+        """The bytes of ``snapshot`` in pieces, which are valid until the next change."""
 
     def restore(self, snapshot: bytes) -> None:
-        """Become the state of a snapshot; an empty one is the initial state. Raises ``ValueError``."""
+        """Adopt the state of a snapshot; an empty one is the initial state. Raises ``ValueError``."""
 
 
 DecisionsT = TypeVar("DecisionsT", bound=Decisions[Any])
@@ -103,7 +103,7 @@ DecisionsT = TypeVar("DecisionsT", bound=Decisions[Any])
 
 @dataclass(slots=True)
 class _Round:
-    """Records that are appended together, and what waits for them."""
+    """Records that are appended together, and the answers and effects that wait for them."""
 
     writes: list[Sequence[Record]] = field(default_factory=list)
     then: list[Answer[Any] | Effect] = field(default_factory=list)
@@ -120,9 +120,9 @@ class _Open(Generic[Request, Reply]):
 
 
 class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
-    """One partition, as one leader after another coordinates it; all on the event loop's thread.
+    """One partition, coordinated by one leader after another. For the event loop's thread only.
 
-    A package gives it the hooks, and ``reads``: the classes of requests that write nothing. ``decisions`` is
+    A package supplies the hooks, and ``reads``: the classes of requests that write nothing. ``decisions`` is
     None on brokers that do not lead the partition.
     """
 
@@ -136,7 +136,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         state: ReplicatedState,
         frame_limits: FrameLimits = FRAME_LIMITS,
     ) -> None:
-        """``record_of`` encodes one row that decisions write; ``state`` is what is committed."""
+        """``record_of`` encodes one row that decisions write; ``state`` is the committed state."""
         self.decisions: DecisionsT | None = None
         self.frame_limits = frame_limits
         self._name = name
@@ -146,40 +146,40 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._log: CoordinatorLog | None = None
         self._ids = count(1)
         self._open: dict[RequestId, _Open[Request, Reply]] = {}
-        self._rounds = 0  # that were begun to be appended
+        self._rounds = 0  # the number of appends begun
         self._appending: _Round | None = None
         self._outcome: asyncio.Future[None] | None = None  # of the newest append
         self._next: _Round | None = None
         self._is_append_due = False  # in the next turn of the loop
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms: int | None = None  # the deadline that the timer waits for
-        self._hears_until_s: float | None = None  # after a stall, by the loop's time
-        self._begin_s = 0.0  # it took so long the last time
+        self._hears_until_s: float | None = None  # after a stall, a time of the loop
+        self._begin_s = 0.0  # the duration of the last begin
         self._before: DecisionsT | None = None  # the last decisions of this leader
-        self._ended_ms = 0  # when they ended
-        self._paused_ms = 0  # between decisions: the time of deadlines stands still
-        self._again_s = AGAIN_S  # doubled by every beginning that an unexpected error ends
-        # For decisions, or for the outcome of an append; until it begins again, which may fail once more.
+        self._ended_ms = 0  # the time of their end
+        self._paused_ms = 0  # the time between decisions, during which deadlines stand still
+        self._again_s = AGAIN_S  # doubled whenever an unexpected error ends a begin
+        # A wait for decisions, or for the outcome of an append; until a new begin, which may fail, too.
         self._waits_since_s: float | None = None
         self._waited_until_s: float | None = None
-        # Until these decisions end; a dict cancels them in their order, so that equal runs stay equal.
+        # Work until these decisions end; a dict cancels it in order, so that equal runs stay equal.
         self._beside: dict[asyncio.Task[None], None] = {}
 
     # Hooks.
 
     @abstractmethod
     def begin(self, now_ms: int, before: DecisionsT | None) -> DecisionsT:
-        """Decisions that begin with what is committed.
+        """Create decisions that begin with the committed state.
 
-        Deadlines of ``before``, the last ones of this leader, stand: a refused append prolongs nothing.
+        Deadlines of ``before``, the last decisions of this leader, stay: a refused append prolongs nothing.
         """
 
     def reads_only(self, request: Request) -> bool:
-        """Whether the request writes nothing: another leader must be ruled out by a question then."""
+        """Whether the request writes nothing: then the leadership must be confirmed by a read."""
         return isinstance(request, self.reads)
 
     def needs_room(self, request: Request) -> bool:
-        """Whether what the request would append may not use the reserve of a full disk."""
+        """Whether the request's records may not use the reserve of a full disk."""
         return False
 
     def too_late(self, request: Request, timeout_ms: int) -> RaftlogError:
@@ -190,10 +190,10 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         """Carry out an effect. A leader that was deposed meanwhile may do so, too."""
         raise NotImplementedError
 
-    # What the replica tells.
+    # Calls of the replica.
 
     def apply(self, entry: Batch) -> None:
-        """Take in one committed batch; see ``ReplicatedState``."""
+        """Apply one committed batch; see ``ReplicatedState``."""
         self._state.apply(entry)
 
     def snapshot(self) -> bytes:
@@ -210,7 +210,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
 
     def leads(self, log: CoordinatorLog | None) -> None:
         """Begin to coordinate the partition, or stop if ``log`` is None."""
-        self._end_in_doubt(f"this broker does not lead {self._name} any more")
+        self._end_in_doubt(f"this broker no longer leads {self._name}")
         self._log, self._outcome, self._before = log, None, None
         self._advances()
         if log is not None:
@@ -218,7 +218,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
 
     @property
     def stalled_s(self) -> float:
-        """Seconds for which this leader has neither decided nor stored anything that it should have.
+        """Seconds for which this leader has neither decided nor stored anything although it should.
 
         A leader that begins again and again, since each step or append fails, is in one stall.
         """
@@ -230,15 +230,15 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     # Requests.
 
     async def ask(self, request: Request, timeout_ms: int) -> Reply:
-        """The coordinator's reply.
+        """Return the coordinator's reply.
 
-        Raises what it refuses, ``NotLeader`` and ``NoLeader``, and ``too_late`` when the time runs out. Every
-        request may be repeated. A refusal for good comes from a leader: one that was deposed does not know
+        Raises its refusals, ``NotLeader`` and ``NoLeader``, and ``too_late`` when the time runs out. Every
+        request may be repeated. A final refusal comes from a confirmed leader: a deposed leader does not know
         what its successor has accepted.
         """
         decisions = await self.confirmed() if self.reads_only(request) else self._leading()
         if self.needs_room(request) and not self.has_room():
-            # By itself: refused as an append, it would end all open requests.
+            # Refused separately: as a refused append, it would end all open requests.
             raise StorageFull(
                 f"the disk of the leader of {self._name} is full; free space or retry later",
                 retry_after_ms=1000,
@@ -258,7 +258,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         except TimeoutError:
             raise self.too_late(request, timeout_ms) from None
         except RecordTooLarge:
-            raise  # at every leader
+            raise  # every leader would refuse it
         except Rejected as refusal:
             if not refusal.retryable and await self.confirmed() is not decisions:
                 raise NotLeader(f"{self._name} has begun again; repeat", leader=None) from refusal
@@ -275,7 +275,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         return self._leading()
 
     def has_room(self) -> bool:
-        """Whether this leader's disk has more than its reserve."""
+        """Whether this leader's disk has more free space than its reserve."""
         return self._log is None or self._log.has_room
 
     def _leading(self) -> DecisionsT:
@@ -297,14 +297,14 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             self._waited_until_s = self._clock.monotonic()
 
     def _end_in_doubt(self, why: str) -> None:
-        """Whether what is being appended is stored is not known."""
+        """End the decisions; the outcome of the running append is unknown."""
         self._end(NotLeader(why, leader=None), self._rounds + 1)
 
     def _end(self, reason: RaftlogError, undone_from: int) -> None:
-        """End the decisions and requests: with ``reason`` where no record is stored, else ``CommitUnknown``.
+        """End the decisions and requests: with ``reason`` if no record is stored, else ``CommitUnknown``.
 
-        Records of the others may be stored, a decision for instance that its effects have yet to follow.
-        What is done beside is begun again by the next decisions.
+        Records of the latter may be stored, for instance a decision whose effects have yet to follow.
+        The next decisions begin the work beside them again.
         """
         self._before, self._ended_ms = self.decisions or self._before, self._now_ms()
         self._wait()
@@ -322,10 +322,10 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
                 waiting.reply.set_exception(reason if is_undone else unknown)
         self._open.clear()
 
-    # What the decisions want.
+    # Outputs of the decisions.
 
     def step(self, work: Callable[[], object], request_id: RequestId | None = None) -> None:
-        """Do some work with the decisions, perhaps for a request, and carry out what they want then."""
+        """Do some work with the decisions, perhaps for a request, and carry out their new outputs."""
 
         def stepped() -> None:
             work()
@@ -334,7 +334,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._guarded(stepped, request_id)
 
     def _guarded(self, work: Callable[[], object], request_id: RequestId | None = None) -> None:
-        """Do some work. After any error, of memory for instance, the coordinator begins again."""
+        """Do some work. After any error, for instance a lack of memory, the coordinator begins again."""
         try:
             work()
         except Exception as error:
@@ -358,7 +358,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         return InternalError(f"{cannot}: {error!r}; report it, with the log of its broker")
 
     def carry_out(self) -> None:
-        """Append, answer and perform what the decisions want since the last call."""
+        """Append, answer and perform the decisions' outputs since the last call."""
         assert self.decisions is not None
         for wanted in self.decisions.take():
             if isinstance(wanted, Write):
@@ -411,7 +411,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
 
     def _failed(self, error: RaftlogError) -> None:
         """End the decisions after a failed append; begin again if the error is definite."""
-        _log.warning("%s loses its coordinator: %s", self._name, error)
+        _log.warning("%s: an append of the coordinator failed: %s", self._name, error)
         if error.is_definite:
             self._end(error, self._rounds)
             self._begin_later()
@@ -419,8 +419,8 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             self._end_in_doubt(str(error))
 
     def _broken(self, error: Exception) -> None:
-        """End decisions that an error has interrupted; others begin once the append's outcome is known."""
-        _log.error("%s begins again after an unexpected error", self._name, exc_info=error)
+        """End decisions that an error has interrupted; new ones begin once the append's outcome is known."""
+        _log.error("%s: the coordinator begins again after an unexpected error", self._name, exc_info=error)
         log, outcome = self._log, self._outcome
         self._end_in_doubt(f"{self._name} begins again")
 
@@ -434,7 +434,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             outcome.add_done_callback(ended)
 
     def _begin_later(self) -> None:
-        """Begin again after a pause: much state must not occupy the broker."""
+        """Begin again after a pause: a large state must not occupy the broker."""
         pause_s = min(AGAIN_S_MAX, max(self._again_s, AGAIN_TIMES * self._begin_s))
         self._timer = asyncio.get_running_loop().call_later(pause_s, self._begin)
 
@@ -448,20 +448,20 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         return self._waited_until_s is not None and self._clock.monotonic() - self._waited_until_s > QUIET_S
 
     def _advances(self) -> None:
-        """Something is stored, or another leader's work begins."""
+        """End a stall: records are stored, or another leader's work begins."""
         self._waits_since_s, self._waited_until_s, self._again_s = None, None, AGAIN_S
 
     def do_beside(self, work: Coroutine[Any, Any, None]) -> None:
-        """Carry out what takes time, at most until these decisions end.
+        """Carry out work that takes time, at most until these decisions end.
 
-        ``work`` awaits others by ``tried`` alone; an error of what it does with the decisions is not handled.
+        ``work`` awaits other work by ``tried`` alone; an error of its own steps is not handled.
         """
         task = asyncio.get_running_loop().create_task(work)
         self._beside[task] = None
         task.add_done_callback(self._done_beside)
 
     async def tried(self, work: Awaitable[Found], what: str) -> Found | RaftlogError:
-        """The result of work beside the decisions, or the error for which it failed, of memory for instance.
+        """The result of work beside the decisions, or the error with which it failed.
 
         ``what`` names the work, for people. The caller decides whether to try again.
         """
@@ -470,7 +470,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         except RaftlogError as error:
             return error
         except Exception as error:
-            _log.exception("%s: %s: an unexpected error", self._name, what)
+            _log.exception("%s: %s failed with an unexpected error", self._name, what)
             return self._refusal(error, what)
 
     def _done_beside(self, task: asyncio.Task[None]) -> None:
@@ -489,14 +489,14 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     def _answer(self, answer: Answer[Any]) -> None:
         waiting = self._open.pop(answer.request_id, None)
         if waiting is None or waiting.reply.done():
-            return  # its caller has gone
+            return  # its caller no longer waits
         if isinstance(answer.reply, RaftlogError):
             waiting.reply.set_exception(answer.reply)
         else:
             waiting.reply.set_result(answer.reply)
 
     def _records_of(self, write: Write[Row]) -> Sequence[Record]:
-        """The records of a write. Raises ``RecordTooLarge`` where they are more than a batch may have."""
+        """The records of a write. Raises ``RecordTooLarge`` if they exceed the limit of a batch."""
         records = [self._record_of(row) for row in write.rows]
         size_bytes = max(map(_size_of, _pieces(records)), default=0)
         bytes_max = self.frame_limits.write_bytes_max
@@ -508,7 +508,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         return records
 
     def _batches(self, writes: Iterable[Sequence[Record]]) -> Iterator[Batch]:
-        """A write of up to ``RECORDS_PER_BATCH`` rows stands in one batch: it is stored whole or not."""
+        """Batches of writes. A write of up to ``RECORDS_PER_BATCH`` rows is in one batch: all or nothing."""
         records: list[Record] = []
         size_bytes, bytes_max = 0, self.frame_limits.writes_bytes_max
         for more in writes:
@@ -532,7 +532,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         return int(self._clock.monotonic() * 1000) - self._paused_ms
 
     def _set_timer(self) -> None:
-        """Set the timer, unless its deadline is unchanged: requests in every turn would put it off."""
+        """Set the timer, unless its deadline is unchanged: requests in every turn would postpone it."""
         assert self.decisions is not None
         due_ms = self.decisions.next_deadline_ms()
         if due_ms == self._timer_due_ms:
@@ -550,7 +550,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._timer_due_ms = due_ms
 
     def _tick(self, due_ms: int) -> None:
-        """A process that was stopped hears the requests that it has missed before it ends what is due."""
+        """Handle due deadlines; a process that was stopped first handles the requests that it has missed."""
         self._timer_due_ms = None
         if self.decisions is None:
             return
@@ -576,7 +576,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
 
 
 def _pieces(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
-    """Records by the batches in which they stand."""
+    """Records, grouped by the batches in which they are stored."""
     for first in range(0, len(records), RECORDS_PER_BATCH):
         yield records[first : first + RECORDS_PER_BATCH]
 
@@ -586,7 +586,7 @@ def _size_of(records: Iterable[Record]) -> int:
 
 
 def _is_known(append: asyncio.Future[None] | None) -> bool:
-    """Whether it is known what the newest append has stored."""
+    """Whether the outcome of the newest append is known."""
     if append is None:
         return True
     error = None if append.cancelled() else append.exception()

@@ -1,6 +1,6 @@
-"""Any coordinator from any broker: the one here, or one hop to the broker that leads the partition.
+"""Access to any coordinator from any broker: a local one, or one hop to the leader of the partition.
 
-Decides: that every request may be repeated, and what a caller is told where no coordinator answers. Leaves to
+Decides: that every request may be repeated, and the error for a caller if no coordinator answers. Leaves to
 others: the replies (``coordinator``), which partition coordinates what (the packages), how a leader is found
 (``raftlog.node.leader_search``).
 """
@@ -21,7 +21,7 @@ from raftlog.node.rpc import Handler, decode_body, encode_body, handler_of
 from raftlog.node.rpc_classes import Service
 from raftlog.types import NodeId
 
-GRACE_MS: Final = 500  # the coordinator's own time-out says more than one here
+GRACE_MS: Final = 500  # the coordinator's own timeout should come first: its error says more
 RETRY_AFTER_MS: Final = 200
 
 Request = TypeVar("Request")
@@ -31,7 +31,7 @@ AnyCoordinator = TypeVar("AnyCoordinator", bound=Coordinator[Any, Any, Any, Any]
 
 
 class InternalTopic(Protocol):
-    """A topic whose partitions' leaders are coordinators, as this broker knows it."""
+    """A topic whose partitions' leaders are coordinators, according to this broker."""
 
     @property
     def name(self) -> str:
@@ -39,20 +39,20 @@ class InternalTopic(Protocol):
 
     @property
     def partition_count(self) -> int | None:
-        """None until the topic exists, and on a broker that does not know it yet."""
+        """The number of partitions; None until the topic exists and this broker knows it."""
 
     async def confirmed_count(self, timeout_ms: int) -> int | None:
-        """None if the topic does not exist; otherwise it is known here. Raises ``NoLeader``."""
+        """The number of partitions, confirmed; None if the topic does not exist. Raises ``NoLeader``."""
 
     async def create(self, timeout_ms: int) -> int:
-        """Create the topic if it is missing; gives its number of partitions. Raises ``RaftlogError``."""
+        """Create the topic if it is missing; return its number of partitions. Raises ``RaftlogError``."""
 
     def candidates(self, partition: int) -> tuple[NodeId | None, ...]:
-        """The brokers that may lead a partition, the likeliest first."""
+        """The brokers that may lead a partition, the most likely first."""
 
 
 class PeerCalls(Protocol):
-    """Calls to other brokers, and the services that this one offers to them."""
+    """Calls to other brokers, and the services that this broker offers to them."""
 
     def serve(self, service: Service, handler: Handler, /) -> None:
         """Offer a service to other brokers; see ``Calls.serve``."""
@@ -64,7 +64,7 @@ class PeerCalls(Protocol):
 
 
 class Ask(Struct, Generic[Request], frozen=True, array_like=True):
-    """A request on its way to the coordinator; answered with an ``Answered``."""
+    """A request that is sent to the coordinator; answered with an ``Answered``."""
 
     partition: int
     timeout_ms: int
@@ -78,7 +78,7 @@ class Answered(Struct, Generic[Reply], frozen=True, array_like=True):
 
 
 class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
-    """The coordinators of one topic. It offers those of this broker to the other brokers."""
+    """The coordinators of one topic. It offers this broker's coordinators to the other brokers."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
         reads: tuple[type[Any], ...],
         refuses: Callable[[Reply], bool] = lambda reply: False,
     ) -> None:
-        """``coordinators`` has the coordinators of this broker's replicas, by partition.
+        """Offer the service. ``coordinators``: those of this broker's replicas, by partition.
 
         ``reads`` are the classes of requests that write nothing. ``refuses`` says whether a reply refuses a
         part of its request.
@@ -126,10 +126,10 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
         return await asyncio.gather(*asked)
 
     async def ask(self, partition: int, request: Request, *, timeout_ms: int, name: str) -> Reply:
-        """The reply of a partition's coordinator. ``name`` is what is asked about, for people.
+        """The reply of a partition's coordinator. ``name`` is the subject of the request, for people.
 
-        Raises what it refuses, ``NoLeader`` when none is found in time, and ``CommitUnknown`` when its answer
-        was lost.
+        Raises the coordinator's refusals, ``NoLeader`` if none is found in time, and ``CommitUnknown`` if its
+        answer was lost.
         """
         deadline, is_repeated = deadline_in(timeout_ms), False
 
@@ -147,18 +147,18 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
             body, _ = await self._calls.call(node, self._service, head, timeout_ms=left_ms + GRACE_MS)
             return decode_body(body, self._answers).reply
 
-        lost = f"{name}: its coordinator did not answer; repeat"
+        lost = f"{name}: its coordinator did not answer; repeat the request"
         try:
             is_repeatable = None if isinstance(request, self._reads) else repeat
             reply = await self.at_leader(partition, ask_node, deadline, is_repeatable=is_repeatable)
-        except InDoubt as failure:  # also where the coordinator refuses the repetition
+        except InDoubt as failure:  # also if the coordinator refuses the repetition
             raise CommitUnknown(lost) from failure
         if is_repeated and self._refuses(reply):
             raise CommitUnknown(lost)
         return reply
 
     def leader_of(self, partition: int) -> NodeId | None:
-        """The leader of a partition, as its replica here says, or the last answer."""
+        """The leader of a partition according to its local replica, or the broker that answered last."""
         known = next(iter(self.topic.candidates(partition)), None)
         return self._leaders.get(partition) if known is None else known
 
@@ -170,7 +170,7 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
         *,
         is_repeatable: Callable[[], bool] | None = None,
     ) -> Answer:
-        """Ask the leader; see ``LeaderSearch.ask``. Raises ``NoLeader`` when no leader is found in time."""
+        """Ask the leader; see ``LeaderSearch.ask``. Raises ``NoLeader`` if no leader is found in time."""
 
         def candidates() -> tuple[NodeId | None, ...]:
             known = self.topic.candidates(partition)
@@ -186,7 +186,7 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
             ) from failure.last
 
     def here(self, partition: int) -> AnyCoordinator:
-        """The coordinator of a partition on this broker. Raises ``NotLeader`` when it has no replica."""
+        """The coordinator of a partition on this broker. Raises ``NotLeader`` if it has no replica."""
         found = self._coordinators.get(partition)
         if found is None:
             raise NotLeader(f"this broker has no replica of {self.topic.name}/{partition}", leader=None)

@@ -1,4 +1,4 @@
-"""When each of many keys is due next. Pure.
+"""The next deadline of each of many keys. Pure.
 
 A key that gets another time, or none, leaves a stale entry in the heap. The heap is rebuilt when most entries
 are stale, so memory is proportional to the keys.
@@ -15,23 +15,23 @@ Key = TypeVar("Key", str, bytes)
 
 
 class Deadlines(Generic[Key]):
-    """One time for each key.
+    """One deadline for each key.
 
-    ``before`` are the deadlines of decisions that were dropped: what they had set stands, see ``resume``.
+    ``before`` are the deadlines of decisions that have ended: their times stay valid, see ``resume``.
     """
 
     def __init__(self, before: Deadlines[Key] | None = None) -> None:
         self._times: dict[Key, int] = {}
         self._heap: list[tuple[int, Key]] = []
-        self._newest: dict[Key, int] = {}  # of keys that are due no more, too
-        # Of ``before``, and of those before it that were not resumed there.
+        self._newest: dict[Key, int] = {}  # also of keys without a deadline now
+        # The times of ``before``, and of earlier deadlines that were not resumed there.
         self._before: dict[Key, int] = {} if before is None else {**before._before, **before._newest}
 
     def __contains__(self, key: Key) -> bool:
         return key in self._times
 
     def set(self, key: Key, at_ms: int) -> None:
-        """The key is due at this time, and at no other."""
+        """Set the deadline of a key, replacing an earlier setting."""
         self._times[key] = self._newest[key] = at_ms
         if len(self._newest) > 2 * len(self._times) + STALE_MIN:
             self._newest = dict(self._times)
@@ -42,7 +42,7 @@ class Deadlines(Generic[Key]):
             heapq.heappush(self._heap, (at_ms, key))
 
     def resume(self, key: Key, at_ms: int) -> None:
-        """The key is due at this time, or at an earlier one that was set before."""
+        """Set the deadline of a key to this time, or to an earlier one that was set before."""
         self.set(key, min(at_ms, self._before.get(key, at_ms)))
 
     def all_resumed(self) -> None:
@@ -50,15 +50,15 @@ class Deadlines(Generic[Key]):
         self._before = {}
 
     def discard(self, key: Key) -> None:
-        """The key is not due any more."""
+        """Remove the deadline of a key."""
         self._times.pop(key, None)
 
     def next_ms(self) -> int | None:
-        """When a key may be due, at the earliest; None without keys."""
+        """The earliest time at which a key may be due; None without keys."""
         return self._heap[0][0] if self._heap else None
 
     def take(self, now_ms: int) -> Key | None:
-        """The next key whose time has come, which then has none."""
+        """Remove and return the next key whose deadline has passed; None if there is none."""
         while self._heap and self._heap[0][0] <= now_ms:
             at_ms, key = heapq.heappop(self._heap)
             if self._times.get(key) == at_ms:

@@ -1,4 +1,4 @@
-"""The decisions of a coordinator, as values. Nothing is decided here; ``coordinator`` carries them out."""
+"""The outputs of a coordinator's decisions, as values; ``coordinator`` carries them out."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Request_contra = TypeVar("Request_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[Reply]):
-    """Send this to the caller once all records before it are committed, or at once if it is settled.
+    """A reply to send once all records before it are committed, or at once if it is settled.
 
-    A settled answer says nothing but what is committed already.
+    A settled answer depends only on committed records.
     """
 
     request_id: RequestId
@@ -29,10 +29,10 @@ class Answer(Generic[Reply]):
 
 @dataclass(frozen=True, slots=True)
 class Write(Generic[Row]):
-    """Append these to the partition: in one batch, unless there are more than ``RECORDS_PER_BATCH``.
+    """Rows to append to the partition, in one batch, unless they are more than ``RECORDS_PER_BATCH``.
 
-    What ``frees_room`` may use the reserve of a full disk: retention stops at open transactions, and at
-    what groups have yet to consume.
+    A write that ``frees_room`` may use the reserve of a full disk: retention stops at open transactions, and
+    at records that groups have yet to consume.
     """
 
     rows: tuple[Row, ...]
@@ -40,9 +40,9 @@ class Write(Generic[Row]):
 
 
 class Effect:
-    """Carry this out once all records before it are committed, or at once if it is settled.
+    """Work to carry out once all records before it are committed, or at once if it is settled.
 
-    Packages have kinds of their own.
+    Packages define their own kinds.
     """
 
     __slots__ = ()
@@ -53,19 +53,19 @@ class Decisions(Protocol[Request_contra]):
     """The decisions in one epoch of a leader. They do no IO, and begin with the committed state."""
 
     def take(self) -> list[Any]:  # of Answer, Write and Effect
-        """The answers, writes and effects that are wanted since the last call, in order."""
+        """Return and remove the answers, writes and effects since the last call, in order."""
 
     def next_deadline_ms(self) -> int:
-        """When ``tick`` has something to do, at the latest."""
+        """The latest time (ms) at which ``tick`` must be called."""
 
     def receive(self, request_id: RequestId, request: Request_contra, now_ms: int, wall_ms: int) -> None:
-        """Answered now, or later. A refusal is an answer, too."""
+        """Handle a request; it is answered now or later. A refusal is an answer, too."""
 
     def forget(self, request_id: RequestId, request: Request_contra) -> None:
-        """The caller has gone."""
+        """Forget a request whose caller no longer waits."""
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
-        """End what is due."""
+        """End everything whose deadline has passed."""
 
     def expire(self, now_ms: int, trusted_ms: int | None) -> None:
-        """Forget what is too old, now and then. It stays while no time is trusted (None)."""
+        """Forget rows that are too old; none while no time is trusted (None). Called at intervals."""

@@ -25,12 +25,12 @@ from raftlog.storage.filesystem import is_disk_full
 class HostedState(StrEnum):
     """The state of a hosted replica. The value is the label in metrics."""
 
-    OPENING = "opening"  # its log is opened, as soon as the tenant lets it
+    OPENING = "opening"  # its log is opened as soon as the tenant allows it
     SERVING = "serving"  # it takes part in its group
-    DISK_FULL = "disk_full"  # the disk had no room when the log was opened: it is tried again
-    UNDER_REPAIR = "under_repair"  # it has failed, and the repair scheduler has it
+    DISK_FULL = "disk_full"  # the disk had no room when the log was opened; opening is retried
+    UNDER_REPAIR = "under_repair"  # it has failed, and the repair scheduler handles it
     NEEDS_OPERATOR = "needs_operator"  # no peer can repair it, or it has broken an invariant
-    CLOSING = "closing"  # it is on its way out
+    CLOSING = "closing"  # it is being closed
 
 
 @dataclass(slots=True, eq=False)
@@ -39,33 +39,33 @@ class HostedReplica:
 
     tenant: Tenant
     state: HostedState = HostedState.OPENING
-    error: BaseException | None = None  # what it failed with; None while nothing needs repair
+    error: BaseException | None = None  # the error that needs a repair; None without one
     reason: str = ""  # why it does not serve, for people
     has_failed: bool = False  # since it served last
 
     @property
     def is_waiting(self) -> bool:
-        """Whether its log is to be opened."""
+        """Whether its log must be opened."""
         return self.state in (HostedState.OPENING, HostedState.DISK_FULL)
 
     @property
     def is_repairable(self) -> bool:
-        """Whether the repair scheduler should have it."""
+        """Whether the repair scheduler should handle the replica."""
         has_failed = self.state in (HostedState.UNDER_REPAIR, HostedState.NEEDS_OPERATOR)
         return has_failed and self.error is not None and not self.tenant.is_leaving
 
     def open_again(self) -> None:
-        """The log is whole again."""
+        """Open the log again: it is whole."""
         if self.state is not HostedState.CLOSING:
             self.state, self.error = HostedState.OPENING, None
 
     def serve(self) -> None:
-        """The replica takes part in its group."""
+        """Note that the replica takes part in its group."""
         self.state, self.error, self.reason = HostedState.SERVING, None, ""
         self.has_failed = False
 
     def fail(self, error: BaseException) -> None:
-        """The log could not be opened, or the replica has stopped, for this reason."""
+        """Note that the log could not be opened, or that the replica has stopped, with this error."""
         self.reason = f"{type(error).__name__}: {error}"
         if self.state is HostedState.CLOSING:
             return
@@ -78,7 +78,7 @@ class HostedReplica:
             self.error, self.has_failed = error, True
 
     def needs_operator(self, reason: str) -> None:
-        """Only an operator can help."""
+        """Note that only an operator can help."""
         self.reason = reason
         if self.state is not HostedState.CLOSING:
             self.state = HostedState.NEEDS_OPERATOR

@@ -1,11 +1,11 @@
-"""The records of an internal compacted topic, and the state that they add up to.
+"""The records of an internal compacted topic, and the state that results from them.
 
-Keys and values are msgpack: a key is an array that begins with its kind, a value is a map. A record says what
-holds from now on, never how it came to be, so the newest record of each key is the whole state and the topic
+Keys and values are msgpack: a key is an array that begins with its kind, a value is a map. A record has the
+new value of its key, not the change. So the newest record of each key is the whole state, and the topic
 can be compacted. A record without a value deletes its key. Fields are added with defaults, and never renamed.
 
 Decides: the encoding, which records are skipped, and the snapshot. Leaves to others: kinds of records and
-what they mean (the packages whose topics these are).
+their meaning (the packages whose topics these are).
 """
 
 from __future__ import annotations
@@ -64,18 +64,18 @@ class KeyedState(Generic[Key, Value]):
 
     def __init__(self, kinds: KeyedRecords[Key, Value]) -> None:
         self._kinds = kinds
-        self._rows: SnapshotRows | None = SnapshotRows()  # None: it takes no snapshots
+        self._rows: SnapshotRows | None = SnapshotRows()  # None: the state takes no snapshots
 
     @abstractmethod
     def clear(self) -> None:
-        """Become the initial state."""
+        """Reset to the initial state."""
 
     @abstractmethod
     def take(self, key: Key, value: Value | None) -> None:
-        """Take in one record: the new value of its key, or None for a deleted key."""
+        """Apply one record: the new value of its key, or None for a deleted key."""
 
     def put(self, key: Key, value: Value | None) -> None:
-        """Take in one record before it is written, and keep the bytes of its row."""
+        """Apply one record before it is written, and keep the bytes of its row."""
         self.take(key, value)
         rows = self.rows_of(key)
         if rows is not None:
@@ -91,12 +91,12 @@ class KeyedState(Generic[Key, Value]):
         return ()
 
     def without_snapshots(self) -> Self:
-        """Itself; from now on it takes no snapshots, which makes changes cheaper."""
+        """Disable snapshots from now on, which makes changes cheaper; return this state."""
         self._rows = None
         return self
 
     def apply(self, entry: Batch) -> None:
-        """Take in one committed batch. Kinds of records that this version does not know are skipped."""
+        """Apply one committed batch. Kinds of records that this version does not know are skipped."""
         if entry.header.is_control:
             return
         for record in read_records(entry):
@@ -112,7 +112,7 @@ class KeyedState(Generic[Key, Value]):
         return (self.snapshot(),)
 
     def restore(self, snapshot: bytes) -> None:
-        """Become this state; an empty snapshot is the initial state. Raises ``ValueError``."""
+        """Adopt the state of a snapshot; an empty one is the initial state. Raises ``ValueError``."""
         self.clear()
         self._rows = SnapshotRows()
         if not snapshot:
@@ -123,7 +123,7 @@ class KeyedState(Generic[Key, Value]):
             self._take_encoded(key, value)
 
     def _take_encoded(self, key: bytes, value: bytes | None) -> None:
-        """Keep the bytes too, if this version knows them."""
+        """Apply a record and keep its bytes, if this version knows its kind."""
         known = self._kinds.decoded(key, value)
         if known is not None:
             self.take(*known)

@@ -1,4 +1,4 @@
-"""The topics that a broker knows now, for decisions of coordinators. Nothing is decided here."""
+"""The topics that a broker knows now, for the decisions of coordinators."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class KnownTopics:
-    """Partitions and ids of topics. Its owner keeps it up to date; nobody else changes it."""
+    """Partitions and ids of topics. Only its owner changes it."""
 
     counts: Mapping[str, int]
-    """Partitions by topic."""
+    """The number of partitions by topic."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    """By topic; without a topic where its id makes no difference."""
+    """Topic ids by topic; topics whose id makes no difference are missing."""
     beginnings: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    """By topic id and partition: offsets below are those of a partition of this number that was removed.
-    Only where there was one."""
+    """First offsets by topic id and partition; lower offsets are of a removed partition of equal number."""

@@ -1,4 +1,4 @@
-"""Names in order. A page of them costs what it returns, however many there are."""
+"""Sorted names. The cost of a page depends on its size, not on the number of names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 
 class Names:
-    """A set of names with an order."""
+    """A sorted set of names."""
 
     __slots__ = ("_names",)
 
@@ -27,7 +27,7 @@ class Names:
         return copied
 
     def put(self, name: str, *, is_there: bool) -> None:
-        """Add a name that is not there yet, or remove one that is."""
+        """Add a name if it is missing, or remove it if it exists, as ``is_there`` says."""
         at = bisect_left(self._names, name)
         was_there = self._names[at : at + 1] == [name]
         if is_there and not was_there:
@@ -36,11 +36,11 @@ class Names:
             del self._names[at]
 
     def after(self, name: str, count_max: int) -> list[str]:
-        """The names behind ``name`` in order, at most ``count_max``."""
+        """The names after ``name`` in order, at most ``count_max``."""
         first = bisect_right(self._names, name)
         return self._names[first : first + count_max]
 
     def beginning_with(self, prefix: str) -> list[str]:
-        """All names that begin so, in order."""
+        """All names with this prefix, in order."""
         names, first = self._names, bisect_left(self._names, prefix)
         return names[first : bisect_left(names, True, first, key=lambda name: not name.startswith(prefix))]

@@ -1,8 +1,8 @@
 """Opens the log of a hosted replica.
 
-Decides: whether a replica without files is a new one or has lost them, and whether files are an older copy.
-Leaves to others: when to open (``supervisor``), what the bytes mean (``raftlog.storage``). Waits for the
-disk: never on the event loop.
+Decides: whether a replica without files is new or has lost them, and whether files are an older copy.
+Leaves to others: when to open (``supervisor``), the meaning of the bytes (``raftlog.storage``). Waits for the
+disk: never call it on the event loop.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class LogOpener:
     ) -> SegmentedLog:
         """Open the log, or create it.
 
-        A log that is created with ``is_rejoining`` counts towards no quorum until it holds what its leader
-        has; so does one that takes the place of lost files, and an older copy. An older copy of the only
-        replica is served as it is, since nobody has more: ``is_only`` is asked about one, and may raise.
-        Raises ``LogCorrupt`` and ``OSError``.
+        A log that is created with ``is_rejoining`` counts towards no quorum until it holds its leader's
+        log. So does a log that replaces lost files, and an older copy. An older copy of the only
+        replica is served as it is, since no replica has more: ``is_only`` is asked in that case, and may
+        raise. Raises ``LogCorrupt`` and ``OSError``.
         """
         is_of_older_disk = self.is_older_copy(group_id, directory)
         is_lost = self.registry.has_held(group_id) and not has_lived(self.filesystem, directory)
         if is_lost:
-            _log.warning("%s is gone, and was opened here before: this replica rejoins its group", directory)
+            _log.warning("%s was open before, but is missing: this replica rejoins its group", directory)
         log = SegmentedLog.open(
             self.filesystem, directory, settings, self.clock, is_rejoining=is_lost or is_rejoining
         )
@@ -65,20 +65,20 @@ class LogOpener:
         return log
 
     def is_older_copy(self, group_id: GroupId, directory: str) -> bool:
-        """Whether the replica has files, and they are of an older copy of the whole disk."""
+        """Whether the replica has files, and they belong to an older copy of the whole disk."""
         return self.registry.is_older_copy(group_id) and has_lived(self.filesystem, directory)
 
     def was_only(self, group_id: GroupId) -> bool:
-        """Whether the replica was its group's only member when its progress was noted last."""
+        """Whether the replica was its group's only member according to its last progress note."""
         noted = self.progress.of(group_id)
         return noted is not None and noted.is_only and not self.registry.is_older_copy(group_id)
 
     def _what_is_lost(self, group_id: GroupId, log: SegmentedLog, *, is_of_older_disk: bool) -> str:
-        """Why a log is an older copy; empty if it may be the newest, and if it is being restored already."""
+        """Why a log is an older copy; empty if it may be the newest, or is being restored already."""
         if log.durable_hard_state.is_rejoining:
             return ""
         if is_of_older_disk:
-            return "so is the whole disk"
+            return "the whole disk is an older copy"
         noted = self.progress.of(group_id)
         return "" if noted is None else noted.missing_in(log)
 
@@ -99,7 +99,7 @@ def _let_rejoin(log: SegmentedLog, lost: str, *, is_only: bool) -> None:
 
 
 def make_durable(log: SegmentedLog) -> None:
-    """Sync what was written to a log that no group has yet. Raises ``OSError``."""
+    """Sync the writes to a log that no group uses yet. Raises ``OSError``."""
     sync = log.take_sync()
     if sync is not None:
         sync.run()

@@ -1,6 +1,6 @@
-"""Answers, records and effects that the decisions of one coordinator want, in order. Nothing is decided here.
+"""The answers, records and effects of one coordinator's decisions, in order.
 
-Records change the state as soon as they are wanted: what is decided next knows them.
+Records change the state as soon as they are output: the next decision sees them.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Outputs(Generic[Reply, Row, EffectT]):
 
     @abstractmethod
     def put(self, row: Row) -> None:
-        """Change the state as a record does that is being written."""
+        """Change the state as a record that is being written will."""
 
     def answer(self, request_id: RequestId, reply: Reply | RaftlogError, *, is_settled: bool = False) -> None:
-        """Answer one request once all records before are committed, or at once if it is settled."""
+        """Answer one request once all earlier records are committed, or at once if the answer is settled."""
         self.wanted.append(Answer(request_id, reply, is_settled))
 
     def write(self, *rows: Row, frees_room: bool = False) -> None:
@@ -39,10 +39,10 @@ class Outputs(Generic[Reply, Row, EffectT]):
                 self.put(row)
 
     def perform(self, effect: EffectT) -> None:
-        """Have something done once all records before it are committed."""
+        """Carry out an effect once all earlier records are committed."""
         self.wanted.append(effect)
 
     def take(self) -> list[Answer[Reply] | Write[Row] | EffectT]:
-        """All since the last call."""
+        """Return and remove all outputs since the last call."""
         taken, self.wanted = self.wanted, []
         return taken

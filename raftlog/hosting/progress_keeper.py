@@ -1,7 +1,7 @@
-"""Notes at intervals how far the replicas of a broker have got, and once more when it stops.
+"""Stores the progress of a broker's replicas at intervals, and once more when the broker stops.
 
-Decides: when, and of which replicas: not of those that rejoin or have stopped, whose last note stays. Leaves
-to others: what a note says, and its file (``raftlog.storage.replica_progress``).
+Decides: when, and of which replicas: not of replicas that rejoin or have stopped, whose last note stays.
+Leaves to others: the content of a note, and its file (``raftlog.storage.replica_progress``).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from raftlog.types import GroupId
 
 _log = logging.getLogger("raftlog.hosting")
 
-AT_ONCE: Final = 500  # replicas, between two turns of the loop: about two milliseconds
+AT_ONCE: Final = 500  # replicas per turn of the loop: about two milliseconds
 
 
 class ProgressKeeper:
-    """One broker's. On the event loop's thread; the file is written with ``run_blocking``."""
+    """The keeper of one broker. For the event loop's thread; ``run_blocking`` writes the file."""
 
     def __init__(
         self, host: GroupHost, progress: ReplicaProgress, registry: ReplicaRegistry, run_blocking: RunBlocking
@@ -34,18 +34,18 @@ class ProgressKeeper:
         self._run_blocking = run_blocking
 
     async def run(self, interval_ms: int) -> None:
-        """Note the progress of all replicas at this interval."""
+        """Store the progress of all replicas at this interval."""
         while True:
             await asyncio.sleep(interval_ms / 1000)
             await self.keep()
 
     async def keep(self) -> None:
-        """Note it now; a disk that does not let it is tried again with the next interval."""
+        """Store the progress now; after a disk error the next interval tries again."""
         notes = await self._notes()
         try:
             await self._run_blocking(lambda: self._progress.keep(notes, self._registry.groups))
         except OSError as error:
-            _log.warning("the progress of replicas could not be noted, it is tried again: %s", error)
+            _log.warning("cannot store the progress of replicas; retrying at the next interval: %s", error)
 
     async def _notes(self) -> dict[GroupId, Progress]:
         notes: dict[GroupId, Progress] = {}

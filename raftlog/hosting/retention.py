@@ -1,14 +1,15 @@
-"""Deletes old segments of the logs that are hosted here.
+"""Deletes old segments of the hosted logs.
 
-Decides: when retention is looked at, and for how long it waits for members that are alive and behind.
+Decides: when retention is checked, and for how long it waits for members that are alive and behind.
 Leaves to others: which segments are too old (``raftlog.storage.retention``), by which clock
 (``raftlog.node.cluster_time``), deleting them in a safe order (the log), and followers that still need
 deleted entries (snapshots).
 
 With ``RetentionLimits`` the leader decides for its group. It writes the new log start into the log; once that
-is committed, all members may cut their logs up to it. Segments of replicas may end in other places: readers
-see the replicated log start. A member that is down holds nothing back. A member whose log still begins too
-early is asked again at every look. With ``SnapshotRetention`` each replica decides for its own log.
+is committed, all members may cut their logs up to it. The segments of replicas may have different ends:
+readers see the replicated log start. A member that is down does not delay retention. A member whose log still
+begins too early is asked again at every check. With ``SnapshotRetention`` each replica decides for its own
+log.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ _log = logging.getLogger("raftlog.hosting")
 
 SERVICE: Final = Service("retention", CallClass.REPLICAS)
 CUT_TIMEOUT_MS: Final = 5000
-COMMIT_S: Final = 5.0  # how long a look waits for the new log start of one group
-GRACE_LOOKS: Final = 10  # so often a log waits for members that are alive and behind, no longer
+COMMIT_S: Final = 5.0  # the time that a check waits for the new log start of one group
+GRACE_LOOKS: Final = 10  # the number of checks for which a log waits for members that are behind
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One replica that serves, and which part of its log must be kept."""
+    """One serving replica, and the limits of its log."""
 
     group: RaftGroup[object]
     log: SegmentedLog
@@ -54,11 +55,11 @@ class _LeaderEpoch:
     """Observations of one group in one leader epoch."""
 
     term: Term
-    waited: int = 0  # looks, for members that are behind
-    awaiting_archive: int = 0  # bytes that only the archive keeps here
+    waited: int = 0  # checks spent waiting for members that are behind
+    awaiting_archive: int = 0  # bytes kept here only until they are archived
     starts: dict[NodeId, Index] = field(
         default_factory=dict
-    )  # where members' logs began when they last said so
+    )  # the starts of members' logs according to their last answers
 
 
 class _Cut(msgspec.Struct, frozen=True, array_like=True):
@@ -67,7 +68,7 @@ class _Cut(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RetentionManager:
-    """One broker's part in retention. All on the event loop's thread."""
+    """One broker's part in retention. For the event loop's thread only."""
 
     def __init__(self, host: GroupHost, tenants: Callable[[], Iterable[Tenant]]) -> None:
         self._host = host
@@ -76,12 +77,12 @@ class RetentionManager:
         host.calls.serve(SERVICE, handler_of(_Cut, self._serve))
 
     def awaiting_archive(self, group_id: GroupId) -> int:
-        """The bytes of a log led here that are kept only until they are archived, at the last look."""
+        """The bytes of a log led here that are kept only until they are archived, at the last check."""
         epoch = self._epochs.get(group_id)
         return 0 if epoch is None else epoch.awaiting_archive
 
     async def run(self, interval_ms: int) -> None:
-        """Look at every replica now and then, until cancelled."""
+        """Check every replica at intervals, until cancelled."""
         while True:
             await asyncio.sleep(interval_ms / 1000)
             await self.look()
@@ -128,14 +129,14 @@ class RetentionManager:
                 await self._cut_everywhere(kept, epoch, _segment_start(kept.log, limits.log_start))
 
     async def _advance(self, group: RaftGroup[object], log_start: Index) -> bool:
-        """Have the group agree that its log begins there; whether it does, as far as is known here."""
+        """Replicate a new log start; return whether the group is known to have committed it."""
         try:
             batch = log_start_batch(log_start, timestamp_ms=self._host.clock.wall_ms())
             proposal = group.propose([batch], frees_room=True)
             async with asyncio.timeout(COMMIT_S):
                 await asyncio.shield(proposal.outcome)
         except (RaftlogError, TimeoutError) as error:
-            _log.info("group %s: its log start stays below %s: %s", group.group_id, log_start, error)
+            _log.info("group %s: the log start stays below %s: %s", group.group_id, log_start, error)
             return False
         return True
 
@@ -164,7 +165,7 @@ class RetentionManager:
         return _segment_start(log, limit)
 
     def _held_back(self, group: RaftGroup[object], epoch: _LeaderEpoch, wanted: Index) -> Index:
-        """The first index that members still read which are alive and catching up, for a limited time."""
+        """The first index that reachable members behind still need; for a limited number of checks."""
         status = group.status()
         matches = {**status.learner_match_index, **status.match_index}
         behind = [
@@ -206,12 +207,12 @@ class RetentionManager:
     async def _serve(self, sender: NodeId, cut: _Cut) -> Index:
         group = self._host.groups.get(cut.group_id)
         if group is None or sender not in group.membership.members:
-            raise InvalidRequest(f"group {cut.group_id} is not here")
+            raise InvalidRequest(f"group {cut.group_id} is not open on this broker")
         return await group.truncate_prefix(cut.first_kept)
 
 
 def _segment_start(log: SegmentedLog, limit: Index) -> Index:
-    """The index where a log begins after every closed segment below ``limit`` is deleted."""
+    """The log's start after the deletion of every closed segment below ``limit``."""
     return max((Index(s.last + 1) for s in log.closed_segments if s.last < limit), default=log.first_index)
 
 
@@ -226,4 +227,4 @@ def _close_idle_segment(kept: Kept) -> None:
             kept.log.roll_up_to(kept.limits.closed_up_to)
         kept.log.roll_if_due()
     except OSError as error:
-        _log.warning("group %s: its old segment stays open: %s", kept.group.group_id, error)
+        _log.warning("group %s: cannot close its old segment: %s", kept.group.group_id, error)

@@ -1,8 +1,8 @@
 """The rows of a snapshot, as bytes that are kept from one snapshot to the next.
 
 A snapshot of 100,000 offsets is taken on the event loop. So the bytes of a row are kept as they were in its
-record, and new keys are sorted in while records are applied: a snapshot encodes no row again, it joins the
-bytes. A copy shares the bytes, and what the copy keeps first the original keeps as the same object.
+record, and new keys are sorted in while records are applied. A snapshot encodes no row again, it only joins
+bytes. A copy shares the bytes; for a row that the copy keeps first, the original uses the copy's object.
 """
 
 from __future__ import annotations
@@ -17,45 +17,41 @@ import msgspec
 
 RUN: Final = 4_096  # rows that are sorted at a time
 UNSORTED_MIN: Final = 1_000
-UNSORTED_SHARE: Final = (
-    8  # new keys are sorted in when they are one of so many, so that the work stays linear
-)
+UNSORTED_SHARE: Final = 8  # new keys are sorted in once they are 1/8 of all, so that the work stays linear
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _LENGTH: Final = struct.Struct(">BI")  # msgpack's head of an array
 _ARRAY: Final = 0xDD
-_SHORT_ARRAY: Final = 0x90  # and its size in the same byte
+_SHORT_ARRAY: Final = 0x90  # with its size in the lower half of the byte
 _BYTE, _SHORT, _LONG = struct.Struct(">B"), struct.Struct(">H"), struct.Struct(">I")
 _SIZES: Final = {0xC4: _BYTE, 0xC5: _SHORT, 0xC6: _LONG, 0xDC: _SHORT, _ARRAY: _LONG}  # of bytes, and arrays
-_PAIR: Final = (
-    b"\x92"  # an array of two; what ``encode`` returns has room to spare, which is a third of a row
-)
+_PAIR: Final = b"\x92"  # an array of two; joined to it, because ``encode`` reserves a third of a row more
 
 
 class SnapshotRows:
     """Keys and values in the order of their keys, so that snapshots are equal on every replica."""
 
     def __init__(self) -> None:
-        self._rows: dict[bytes, bytes] = {}  # each the msgpack array of key and value
+        self._rows: dict[bytes, bytes] = {}  # by key, the msgpack array of key and value
         self._order: list[bytes] | None = []  # deleted keys stay until the next snapshot; None: no snapshots
         self._unsorted = 0
-        self._ahead: dict[bytes, tuple[bytes, bytes]] = {}  # what the newest copy keeps, and the original not
+        self._ahead: dict[bytes, tuple[bytes, bytes]] = {}  # rows of the newest copy that the original lacks
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[bytes]:
-        """All rows, in the order in which their keys came first."""
+        """All rows, in the order in which their keys were first kept."""
         return iter(self._rows.values())
 
     def get(self, key: bytes) -> bytes | None:
-        """The msgpack array of key and value; None for a key that is not there."""
+        """The msgpack array of key and value; None for an unknown key."""
         return self._rows.get(key)
 
     def arrange(self, place: Callable[[bytes], int]) -> None:
-        """Iterate in another order from now on; a snapshot has the rows in the order of their keys."""
+        """Change the order of iteration; a snapshot has the rows in the order of their keys."""
         rows = ((place(row), key) for key, row in self._rows.items())
-        runs = list(iter(lambda: sorted(islice(rows, RUN)), []))  # one sort of all would take long at a time
+        runs = list(iter(lambda: sorted(islice(rows, RUN)), []))  # one sort of all rows would take too long
         self._rows = {key: self._rows[key] for _, key in merge(*runs)}
 
     def copy(self) -> SnapshotRows:
@@ -81,7 +77,7 @@ class SnapshotRows:
                 self._sort()
 
     def _shared(self, key: bytes, row: bytes) -> tuple[bytes, bytes]:
-        """Key and row as the copy has them, where it was first."""
+        """Key and row as objects of the copy, if the copy kept them first."""
         if self._order is None:
             self._ahead[key] = key, row
             return key, row
@@ -92,14 +88,14 @@ class SnapshotRows:
         """All rows, in the order of their keys."""
         self._sort()
         assert self._order is not None, "a copy takes no snapshots"
-        if len(self._order) != len(self._rows):  # some were deleted, and perhaps came again
+        if len(self._order) != len(self._rows):  # some keys were deleted, and perhaps added again
             self._order = [key for key in dict.fromkeys(self._order) if key in self._rows]
         return map(self._rows.__getitem__, self._order)
 
     def _sort(self) -> None:
-        """Most keys are in order already, which takes one comparison for each.
+        """Sort the keys; most are in order already, which takes one comparison for each.
 
-        Keys that come and go, such as those of jobs, would be here many times.
+        Repeated keys are removed first: keys that are added and deleted often, such as those of jobs, repeat.
         """
         assert self._order is not None, "a copy takes no snapshots"
         if len(self._order) > 2 * len(self._rows) + UNSORTED_MIN:
@@ -112,7 +108,7 @@ class SnapshotRows:
 def rows_in(data: bytes, at: int) -> Iterator[tuple[bytes, bytes]]:
     """Keys and values of the msgpack array that is the rest of ``data``. Raises ``ValueError``.
 
-    One after another: a decoder that is given a snapshot holds the interpreter for 100 ms.
+    Decoded one after another: a decoder for a whole snapshot would hold the interpreter for 100 ms.
     """
     try:
         count, at = _size_at(data, at)
@@ -125,7 +121,7 @@ def rows_in(data: bytes, at: int) -> Iterator[tuple[bytes, bytes]]:
     except (KeyError, IndexError, struct.error) as error:
         raise ValueError(f"a snapshot has no row at byte {at}") from error
     if at != len(data):
-        raise ValueError(f"a snapshot ends at byte {at}, and has {len(data)}")
+        raise ValueError(f"a snapshot ends at byte {at}, but has {len(data)} bytes")
 
 
 def _bytes_at(data: bytes, at: int) -> tuple[bytes, int]:
@@ -134,7 +130,7 @@ def _bytes_at(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _size_at(data: bytes, at: int) -> tuple[int, int]:
-    """The size in the head of an array or of bytes, and where the head ends."""
+    """The size in the head of an array or of bytes, and the end of the head."""
     if data[at] & 0xF0 == _SHORT_ARRAY:
         return data[at] & 0x0F, at + 1
     size_of = _SIZES[data[at]]
@@ -142,6 +138,6 @@ def _size_at(data: bytes, at: int) -> tuple[int, int]:
 
 
 def joined(*several: SnapshotRows) -> bytes:
-    """The msgpack array of all rows of several, in this order."""
+    """The msgpack array of all rows of several ``SnapshotRows``, in this order."""
     count = sum(map(len, several))
     return _LENGTH.pack(_ARRAY, count) + b"".join(chain.from_iterable(each.in_order() for each in several))

@@ -1,10 +1,10 @@
-"""Runs the tenants of one broker: opens their logs, watches for failures, brings repaired ones back.
+"""Runs the tenants of one broker: opens their logs, watches for failures, reopens repaired replicas.
 
 Decides: when a log is opened, and the state of each hosted replica. Leaves to others: which tenants there are
-(``partitions.hosting``), when a failed one is repaired (``raftlog.repair.scheduler``).
+(``partitions.hosting``), when a failed replica is repaired (``raftlog.repair.scheduler``).
 
 One lock orders openings and closings: files are never opened while they are closed, moved or removed.
-A replica that has failed is closed, repaired and opened again; it stops no other.
+A replica that has failed is closed, repaired and opened again; it stops no other replica.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from raftlog.types import GroupId
 
 _log = logging.getLogger("raftlog.hosting")
 
-OPEN_AT_ONCE: Final = 32  # logs, on the threads of ``run_blocking``; registered together
-OPEN_AGAIN_S: Final = 1.0  # where the disk was full, or the tenant has to wait
+OPEN_AT_ONCE: Final = 32  # logs, opened on the threads of ``run_blocking`` and registered together
+OPEN_AGAIN_S: Final = 1.0  # the pause after a full disk, or if the tenant has to wait
 
 
 class Supervisor:
-    """One broker's. All on the event loop's thread."""
+    """The supervisor of one broker. For the event loop's thread only."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Supervisor:
         repairer: Repairer | None = None,
         run_blocking: RunBlocking = in_thread,
     ) -> None:
-        """Without a ``repairer`` failed replicas stay closed."""
+        """Start without tenants. Without a ``repairer`` failed replicas stay closed."""
         self._host = host
         self._registry = registry
         self._broken = broken
@@ -63,28 +63,28 @@ class Supervisor:
         host.on_replica_failed = self._replica_failed
 
     async def start(self) -> None:
-        """Open what is hosted, from now on."""
+        """Begin to open the hosted replicas."""
         duties = [self._open_waiting]
         if self.scheduler is not None:
             duties.append(self.scheduler.run)
         self._tasks = [self._host.begin_duty(each) for each in duties]
 
     async def stop(self) -> None:
-        """Open and repair no more; the groups are closed by the host."""
+        """Stop opening and repairing; the host closes the groups."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # Which tenants there are.
+    # The tenants.
 
     def host(self, tenant: Tenant) -> None:
-        """Open this replica soon, and keep it working."""
+        """Open this replica soon, and reopen it after failures."""
         assert tenant.group_id not in self._hosted, f"{tenant.name} is hosted already"
         self._hosted[tenant.group_id] = HostedReplica(tenant)
         self._waiting.set()
 
     def look_again(self) -> None:
-        """A condition that tenants wait for may hold now: open the logs that can be opened."""
+        """Open the logs that can be opened: a condition that tenants wait for may hold now."""
         self._waiting.set()
 
     async def release(self, group_id: GroupId) -> None:
@@ -104,7 +104,7 @@ class Supervisor:
         self._listeners.append(listener)
 
     async def serving(self, group_id: GroupId) -> None:
-        """Return once this replica serves. Raises ``OSError`` when the disk does not let it."""
+        """Return once this replica serves. Raises ``OSError`` if a disk error prevents it."""
         changed = asyncio.Event()
         self.subscribe(changed.set)
         try:
@@ -116,11 +116,11 @@ class Supervisor:
         finally:
             self._listeners.remove(changed.set)
 
-    # How they are.
+    # The states.
 
     @property
     def is_opening(self) -> bool:
-        """Whether some replica has yet to be opened for the first time, or again after a repair."""
+        """Whether a replica is waiting to be opened for the first time, or again after a repair."""
         return any(hosted.state is HostedState.OPENING for hosted in self._hosted.values())
 
     @property
@@ -129,22 +129,22 @@ class Supervisor:
         return Counter(hosted.state for hosted in self._hosted.values())
 
     def state_of(self, group_id: GroupId) -> HostedState | None:
-        """The state of a replica; None when it is not hosted."""
+        """The state of a replica; None if it is not hosted."""
         hosted = self._hosted.get(group_id)
         return None if hosted is None else hosted.state
 
     def reason_of(self, group_id: GroupId) -> str:
-        """Why a hosted replica does not serve; empty where it does, or where nothing has gone wrong yet."""
+        """Why a hosted replica does not serve; empty if it serves, or if no error has occurred yet."""
         hosted = self._hosted.get(group_id)
         return "" if hosted is None else hosted.reason
 
     def directory_of(self, group_id: GroupId) -> str | None:
-        """The files of a hosted replica."""
+        """The directory of a hosted replica; None if it is not hosted."""
         hosted = self._hosted.get(group_id)
         return None if hosted is None else hosted.tenant.directory
 
     def serving_tenants(self) -> Iterator[Tenant]:
-        """Tenants that take part in their groups."""
+        """The tenants that take part in their groups."""
         for hosted in list(self._hosted.values()):
             if hosted.state is HostedState.SERVING:
                 yield hosted.tenant
@@ -152,7 +152,7 @@ class Supervisor:
     # Opening and closing.
 
     async def _open_waiting(self) -> None:
-        self._waiting.set()  # an error may have ended the round before
+        self._waiting.set()  # an error may have ended the previous round
         while True:
             await self._waiting.wait()
             self._waiting.clear()
@@ -190,7 +190,7 @@ class Supervisor:
         return None
 
     async def _register(self, logs: dict[HostedReplica, SegmentedLog]) -> None:
-        """Note that these are here, before any of them sends a message: their files may be lost later."""
+        """Register groups before their replicas send messages: their files may be lost later."""
         try:
             await self._run_blocking(lambda: self._registry.add([hosted.tenant.group_id for hosted in logs]))
         except Exception as error:  # also an unexpected one: the next round opens these logs again
@@ -205,11 +205,11 @@ class Supervisor:
 
     async def _take_part(self, hosted: HostedReplica, log: SegmentedLog) -> None:
         try:
-            if hosted.is_waiting:  # else it is to be closed
+            if hosted.is_waiting:  # otherwise it is to be closed
                 with self._host.blames(hosted.tenant.group_id):
                     hosted.tenant.take_part(log)
                 if hosted.has_failed:
-                    _log.warning("%s is served again", hosted.tenant.name)
+                    _log.warning("%s serves again", hosted.tenant.name)
                 hosted.serve()
                 return
         except (LogCorrupt, MachineFailed, OSError) as error:
@@ -227,10 +227,10 @@ class Supervisor:
         hosted.fail(error)
         if hosted.reason != before:
             level = logging.DEBUG if isinstance(error, NotYet) else logging.ERROR
-            _log.log(level, "%s is not served: %s", hosted.tenant.name, hosted.reason)
+            _log.log(level, "%s does not serve: %s", hosted.tenant.name, hosted.reason)
 
     def _replica_failed(self, group_id: GroupId, error: BaseException) -> None:
-        """A group that takes part has stopped."""
+        """Note that a group that takes part has stopped."""
         hosted = self._hosted.get(group_id)
         if hosted is not None:
             hosted.fail(error)
@@ -240,10 +240,10 @@ class Supervisor:
         for listener in list(self._listeners):
             listener()
 
-    # What the repair scheduler asks.
+    # Calls of the repair scheduler.
 
     def failed(self) -> Sequence[FailedReplica]:
-        """Replicas to be repaired."""
+        """The replicas to be repaired."""
         return [
             FailedReplica(
                 hosted.tenant.name,
@@ -255,31 +255,31 @@ class Supervisor:
         ]
 
     async def take_offline(self, failed: FailedReplica) -> None:
-        """Close it, so that only the repair has its files open."""
+        """Close a replica, so that only the repair has its files open."""
         hosted = self._hosted[failed.group_id]
         hosted.reason = f"{type(failed.error).__name__}: {failed.error}; it is being repaired"
         await self._close(hosted)
 
     def bring_online(self, failed: FailedReplica) -> None:
-        """Open it again."""
+        """Open a replica again."""
         self._hosted[failed.group_id].open_again()
         self._waiting.set()
 
     def note(self, failed: FailedReplica, trouble: str) -> None:
-        """Say why it is not served yet."""
+        """Store and log why a replica does not serve yet."""
         hosted = self._hosted[failed.group_id]
         if hosted.reason != trouble:
             hosted.reason = trouble
-            _log.error("%s is not served: %s", failed.name, trouble)
+            _log.error("%s does not serve: %s", failed.name, trouble)
 
     def needs_operator(self, failed: FailedReplica, reason: str) -> None:
-        """No peer can help: an operator must look after it."""
+        """Store and log that no peer can help: an operator must act."""
         hosted = self._hosted[failed.group_id]
         if hosted.state is not HostedState.NEEDS_OPERATOR:
             _log.error("%s cannot be repaired: %s", failed.name, reason)
         hosted.needs_operator(reason)
 
     def forget(self, directory: str) -> None:
-        """Discard what peers are told of these files: they were opened, or are about to change."""
+        """Discard the repair service's knowledge of these files: they were opened, or are about to change."""
         if self._repairer is not None:
             self._repairer.service.forget(directory)

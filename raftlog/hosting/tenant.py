@@ -14,7 +14,7 @@ from raftlog.types import GroupId, NodeId
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRetention:
-    """The snapshot stands in for the log: a log of more than ``log_bytes_max`` keeps its newest entries."""
+    """Retention by snapshots: a log of more than ``log_bytes_max`` is cut to its newest entries."""
 
     log_bytes_max: int
     entries_kept: int  # so that followers that are a little behind need no snapshot
@@ -22,31 +22,31 @@ class SnapshotRetention:
 
 @dataclass(frozen=True, slots=True)
 class CompactionRules:
-    """The newest record of each key stays; for logs whose state is a function of these records."""
+    """The rules of compaction, for logs whose state is a function of the newest record of each key."""
 
-    headers_needed: Callable[[], Collection[int]]  # base offsets of batches whose header the state depends on
-    dirty_ratio_min: float = 0.5  # of the closed segments, before they are compacted
-    delete_retention_ms: int = 24 * 3600 * 1000  # how long a tombstone stays, at least
-    last_stable_offset: int = 1 << 63  # what is at it or above is not compacted; by default everything may be
+    headers_needed: Callable[[], Collection[int]]  # base offsets of batches whose headers the state needs
+    dirty_ratio_min: float = 0.5  # the dirty part of the closed segments from which they are compacted
+    delete_retention_ms: int = 24 * 3600 * 1000  # the minimum time that a tombstone stays
+    last_stable_offset: int = 1 << 63  # records at or above it are not compacted; by default all may be
     aborted: Callable[[], AbortedRanges] = AbortedRanges  # below the last stable offset
-    joins_segments: bool = True  # not where whole segments are deleted by their age
-    state_has_records: bool = False  # the state machine's state has values of keys that may be deleted
+    joins_segments: bool = True  # False where whole segments are deleted by their age
+    state_has_records: bool = False  # whether the state machine's state has values of deletable keys
 
 
 class NotYet(Exception):
-    """A log must not be opened yet; the message says what it waits for. It is tried again."""
+    """A log must not be opened yet; the message names the condition. Opening is retried."""
 
 
 class Tenant(Protocol):
     """One replica of one replicated state machine. All methods are called on the event loop's thread.
 
-    The supervisor opens the log, then has the tenant take part. After a failure it has the tenant leave,
+    The supervisor opens the log and then calls ``take_part``. After a failure it calls ``leave``,
     repairs the log, and begins again with ``open_log``.
     """
 
     @property
     def group_id(self) -> GroupId:
-        """The Raft group; the same for as long as the tenant is hosted."""
+        """The Raft group; constant while the tenant is hosted."""
 
     @property
     def name(self) -> str:
@@ -58,15 +58,15 @@ class Tenant(Protocol):
 
     @property
     def peers(self) -> tuple[NodeId, ...]:
-        """The other brokers with a replica: those that a repair may ask."""
+        """The other brokers with a replica, which a repair may ask."""
 
     @property
     def is_leaving(self) -> bool:
-        """Whether this replica is about to be deleted; it is not repaired then."""
+        """Whether this replica is about to be deleted; then it is not repaired."""
 
     @property
     def retention(self) -> RetentionLimits | SnapshotRetention | None:
-        """Which part of the log may be deleted. None: nothing."""
+        """The rule for deleting a part of the log; None: nothing may be deleted."""
 
     @property
     def compaction(self) -> CompactionRules | None:
@@ -78,8 +78,8 @@ class Tenant(Protocol):
     def take_part(self, log: SegmentedLog) -> None:
         """Open the Raft group on this log (``GroupHost.open_group``) and serve from it.
 
-        Raises ``LogCorrupt`` and ``OSError``; the caller closes the log then.
+        Raises ``LogCorrupt`` and ``OSError``; the caller then closes the log.
         """
 
     async def leave(self) -> None:
-        """Serve no more: the caller closes the group next. Does nothing without an earlier ``take_part``."""
+        """Stop serving; the caller then closes the group. Does nothing without an earlier ``take_part``."""

@@ -1,11 +1,11 @@
-"""Up to where tombstones may be removed: a pure decision over what members say.
+"""The offset below which tombstones may be removed: a pure decision from the members' answers.
 
-A tombstone must stay while any replica has an older record of its key: if that replica later received the
+A tombstone must stay while any replica has an older record of its key. If that replica later received the
 log without the tombstone, by an append or a repair, the deleted record would be its newest. So the leader
 asks all members how far their logs are clean. An answer counts only if the log has been open, without a
-repair, since the answer before; then there was a time at which all logs were clean up to the smallest of the
-answers before. A replica that becomes a member later begins empty and receives what a member has. So this
-stays true.
+repair, since the previous answer; then there was a time at which all logs were clean up to the smallest of
+the previous answers. A replica that becomes a member later begins empty and receives a member's log. So the
+condition stays true.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from raftlog.types import NodeId
 
 
 class Clean(NamedTuple):
-    """The answer of one member: below ``end`` no record is superseded by another one below ``end``.
+    """The answer of one member: no record below ``end`` is superseded by another record below ``end``.
 
-    That goes for its log, and for the states that the log may be applied from.
+    This holds for its log, and for the states from which the log may be applied.
     """
 
-    opening: int  # another number each time that a log is opened
+    opening: int  # another number whenever a log is opened
     end: int
 
 
 class Agreement:
-    """The end of the clean part of all members' logs, as a leader knows it in one term."""
+    """The end of the clean part of all members' logs, known to a leader in one term."""
 
     def __init__(self) -> None:
-        self.end = 0  # every member's log is clean up to here
+        self.end = 0  # every member's log is clean up to this offset
         self._before: Mapping[NodeId, Clean] | None = None
 
     def heard(self, answers: Mapping[NodeId, Clean | None]) -> int:
-        """The answers of all members at one look, None for a member that did not answer."""
+        """Note the answers of all members to one question, None for a missing answer; return the end."""
         before, now = self._before, {node: clean for node, clean in answers.items() if clean is not None}
         self._before = now if len(now) == len(answers) else None
         if (
@@ -49,7 +49,7 @@ class Agreement:
 
 
 def old_enough(closed: Sequence[ClosedSegment], now_ms: int | None, delete_retention_ms: int) -> int:
-    """The end of the segments that were stored so long ago; 0 while the time is not known."""
+    """The end of the segments stored at least ``delete_retention_ms`` ago; 0 while the time is unknown."""
     end = 0
     for segment in closed:
         if now_ms is None or segment.stored_ms >= now_ms - delete_retention_ms:

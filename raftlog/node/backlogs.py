@@ -1,7 +1,7 @@
-"""Groups that have more to apply than one turn of the event loop allows, as after a crash.
+"""The queue of groups that have more to apply than one turn of the event loop allows, as after a crash.
 
-Decides: whose turn it is; one slice of one group in each turn of the loop, so heartbeats and handshakes
-wait for one slice at most. Leaves to others: how much a slice is (``group.applier``).
+Decides: which group is next. Each turn of the loop applies one slice of one group, so heartbeats and
+handshakes wait for one slice at most. Leaves to others: the size of a slice (``group.applier``).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from raftlog.types import GroupId
 
 
 class Backlogs:
-    """The queue of these groups. ``apply_more`` has a group apply a slice; it may add it again."""
+    """The queue. ``apply_more`` makes a group apply a slice; it may add the group again."""
 
     def __init__(self, apply_more: Callable[[GroupId], None]) -> None:
         self._apply_more = apply_more
         self._queue: dict[GroupId, None] = {}
 
     def add(self, group: GroupId) -> None:
-        """Queue a group behind the groups that already wait."""
+        """Queue a group after the groups that already wait."""
         if not self._queue:
             asyncio.get_running_loop().call_soon(self._next)
         self._queue[group] = None

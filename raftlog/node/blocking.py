@@ -1,6 +1,6 @@
-"""Work that waits for the disk, or takes long, away from the event loop.
+"""Runs work that waits for the disk, or takes long, away from the event loop.
 
-Nothing is decided here but what becomes of such work when the task that waits for it is cancelled.
+Decides only what happens to such work when the task that waits for it is cancelled.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ Result = TypeVar("Result")
 
 
 class RunBlocking(Protocol):
-    """Runs what waits for the disk, or takes long, away from the loop, as ``node.threads.in_thread`` does."""
+    """Runs blocking or long work away from the loop, as ``node.threads.in_thread`` does."""
 
     def __call__(self, work: Callable[[], Result], /) -> Awaitable[Result]:
-        """The result of ``work``, or what it raised."""
+        """Return the result of ``work``, or raise its error."""
 
 
 @dataclass(frozen=True, slots=True)

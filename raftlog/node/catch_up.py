@@ -1,6 +1,7 @@
-"""The rate at which one broker sends to replicas that are far behind, so that its other work continues.
+"""The rate at which a broker sends to replicas that are far behind, so that its other work continues.
 
-Decides: whether another append may leave now for a member that lacks more than ``FAR_BYTES``. One rate holds
+Decides: whether another append may leave now for a member that lacks more than ``FAR_BYTES``. One rate
+applies
 for all groups of a broker together. A refusal costs the member one heartbeat interval.
 """
 
@@ -11,7 +12,7 @@ from typing import Final
 from raftlog.clock import Clock
 
 FAR_BYTES: Final = 8 << 20
-BURST_S: Final = 0.2  # longer than a heartbeat interval: a refused follower asks again after one
+BURST_S: Final = 0.2  # longer than a heartbeat interval: a refused follower asks again after that interval
 
 
 class CatchUpRate:
@@ -33,5 +34,5 @@ class CatchUpRate:
         return self._room > 0
 
     def spend(self, size_bytes: int) -> None:
-        """Count the bytes of an append that has left. Bytes beyond the room are missing later."""
+        """Count the bytes of an append that has left. Bytes above the room reduce later room."""
         self._room -= size_bytes

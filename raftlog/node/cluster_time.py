@@ -1,13 +1,13 @@
 """The time that the brokers of a cluster agree on: a wall clock that does not jump.
 
-Brokers tell one another with their heartbeats what their wall clocks show and which time they go by.
-Cluster time is the median of the times that the brokers go by, each advanced by this broker's monotonic
-clock since it was heard. A broker goes by its wall clock while that is near cluster time, and by cluster
-time otherwise: then nothing expires by age, and the broker says so in its log and its metrics.
+Brokers send one another, with their heartbeats, their wall clock and the time that they use.
+Cluster time is the median of the times that brokers use, each advanced by this broker's monotonic
+clock since it was heard. A broker uses its wall clock while that is near cluster time, and cluster
+time otherwise: then no record expires by age, and the broker's log and metrics say so.
 
-Wall clocks themselves decide in two cases. While no broker has a time yet, as when a whole cluster starts,
-the brokers go by their wall clocks once a majority of them agree. And a jump that a majority makes
-together is believed once these clocks have agreed for ``pause_ms``, so that a cluster whose machines were
+Wall clocks alone decide in two cases. While no broker has a time yet, as when a whole cluster starts,
+the brokers use their wall clocks once a majority of them agree. And a jump that a majority makes
+together is accepted once these clocks have agreed for ``pause_ms``, so that a cluster whose machines were
 suspended continues without an operator.
 """
 
@@ -22,17 +22,17 @@ from raftlog.types import NodeId
 
 _log = logging.getLogger("raftlog.node")
 
-UNKNOWN_MS: Final = -1  # in place of the time of a broker that has none yet
+UNKNOWN_MS: Final = -1  # the time of a broker that has none yet
 RECENT_S: Final = 60.0  # older readings do not count
-REPORT_AFTER_S: Final = 10.0  # a broker that has just started need not have a time
+REPORT_AFTER_S: Final = 10.0  # a broker that has just started may be without a time for so long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockBounds:
     """Limits beyond which a wall clock is not trusted. Every broker of a cluster should use the same."""
 
-    jump_ms_max: int = 600_000  # further from cluster time than this, a wall clock is wrong
-    pause_ms: int = 3_600_000  # a jump that a majority of brokers make is believed after this time
+    jump_ms_max: int = 600_000  # a wall clock that differs more from cluster time is wrong
+    pause_ms: int = 3_600_000  # a jump that a majority of brokers make is accepted after this time
 
 
 CLOCK_BOUNDS: Final = ClockBounds()
@@ -42,7 +42,7 @@ class ClockReading(NamedTuple):
     """The times that a broker sends with its heartbeats."""
 
     wall_ms: int
-    time_ms: int  # the time it goes by, or UNKNOWN_MS
+    time_ms: int  # the time that the broker uses, or UNKNOWN_MS
 
 
 class _Heard(NamedTuple):
@@ -51,10 +51,10 @@ class _Heard(NamedTuple):
 
 
 class ClusterTime:
-    """One broker's ``Clock``, compared with the clocks of its peers. All on the event loop's thread.
+    """One broker's ``Clock``, compared with the clocks of its peers. For the event loop's thread only.
 
-    ``wall_ms`` is within ``jump_ms_max`` of cluster time as soon as that is known. ``monotonic`` is that of
-    the machine.
+    ``wall_ms`` is within ``jump_ms_max`` of cluster time as soon as cluster time is known. ``monotonic`` is
+    the machine's.
     """
 
     def __init__(self, clock: Clock, bounds: ClockBounds) -> None:
@@ -62,14 +62,14 @@ class ClusterTime:
         self._clock = clock
         self._bounds = bounds
         self._heard: dict[NodeId, _Heard] = {}
-        self._own: _Heard | None = None  # the last look
-        self._median_ms = UNKNOWN_MS  # of the times that brokers went by then
-        self._agree_since_s: float | None = None  # wall clocks of a majority, this one without a jump
+        self._own: _Heard | None = None  # this broker's reading at the last ``look``
+        self._median_ms = UNKNOWN_MS  # the median of the brokers' times at the last ``look``
+        self._agree_since_s: float | None = None  # time since when a majority agrees without a jump here
         self._started_s = clock.monotonic()
-        self._was_trusted = True  # as far as the log says
+        self._was_trusted = True  # according to the log
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970: the wall clock, or cluster time where the wall clock is off."""
+        """Milliseconds since 1970: the wall clock, or cluster time if the wall clock is off."""
         wall_ms, own = self._clock.wall_ms(), self._own
         if own is None or own.reading.time_ms == UNKNOWN_MS:
             return wall_ms
@@ -80,11 +80,11 @@ class ClusterTime:
 
     @property
     def is_known(self) -> bool:
-        """Whether this broker goes by a time that a majority have agreed on."""
+        """Whether this broker uses a time that a majority have agreed on."""
         return self._own is not None and self._own.reading.time_ms != UNKNOWN_MS
 
     def trusted_ms(self) -> int | None:
-        """The earlier one of wall clock and cluster time; None while they disagree or none is known."""
+        """The earlier of wall clock and cluster time; None while they disagree or cluster time is unknown."""
         own = self._own
         if own is None or own.reading.time_ms == UNKNOWN_MS:
             return None
@@ -95,7 +95,7 @@ class ClusterTime:
 
     @property
     def is_trusted(self) -> bool:
-        """Whether the wall clock here agrees with cluster time."""
+        """Whether this machine's wall clock agrees with cluster time."""
         return self.trusted_ms() is not None
 
     @property
@@ -112,11 +112,11 @@ class ClusterTime:
         return ClockReading(wall_ms, expected_ms)
 
     def heard(self, peer: NodeId, reading: ClockReading) -> None:
-        """A peer has told its clocks."""
+        """Store a peer's reading of its clocks."""
         self._heard[peer] = _Heard(self._clock.monotonic(), reading)
 
     def look(self, brokers: int) -> None:
-        """Compare the clocks, with every round of heartbeats. ``brokers`` counts this one too."""
+        """Compare the clocks; called with every round of heartbeats. ``brokers`` includes this one."""
         now_s, wall_ms = self._clock.monotonic(), self._clock.wall_ms()
         walls, times = list[int](), list[int]()
         for at_s, (peer_wall_ms, peer_time_ms) in self._heard.values():
@@ -132,11 +132,11 @@ class ClusterTime:
         median_ms = sorted(times)[(len(times) - 1) // 2] if times else UNKNOWN_MS
         since_s = self._agree_since_s
         if since_s is not None and (not times or (now_s - since_s) * 1000 >= self._bounds.pause_ms):
-            time_ms = wall_ms  # also where the median has yet to follow
+            time_ms = wall_ms  # even if the median has not followed yet
         elif self._is_near(wall_ms, median_ms):
             time_ms = wall_ms
         elif self._is_near(own_ms, median_ms):
-            # Readings are late, some more than others: going back to a later one would slow down time.
+            # Readings are late, and their delays differ: a step back to a later reading would slow down time.
             time_ms = max(own_ms, median_ms)
         else:
             time_ms = median_ms
@@ -156,7 +156,7 @@ class ClusterTime:
             self._agree_since_s = now_s
 
     def _expected_ms(self) -> int:
-        """The time this broker goes by, by the monotonic clock since the last look."""
+        """The time of this broker, advanced by the monotonic clock since the last ``look``."""
         if self._own is None:
             return UNKNOWN_MS
         return _advanced(self._own.reading.time_ms, self._own.at_s, self._clock.monotonic())
@@ -174,7 +174,7 @@ class ClusterTime:
         if is_trusted:
             _log.warning("the wall clock agrees with cluster time again; records are deleted by age again")
         elif self._expected_ms() == UNKNOWN_MS:
-            _log.warning("a majority of the brokers agree on no time; no record is deleted by age")
+            _log.warning("no majority of the brokers agrees on a time yet; no record is deleted by age")
         else:
             _log.warning(
                 "the wall clock is off by %+d s; no record is deleted by age until it agrees, "

@@ -1,13 +1,13 @@
-"""The content of a frame between brokers: one kind byte, a msgpack head, raw bytes after it.
+"""The content of a frame between brokers: one kind byte, a msgpack head, raw bytes.
 
 ::
 
     u8 kind | u32 length of head | head | payload
 
 Heartbeats and their replies are the exception: the heartbeats of all groups for one peer are
-one frame of fixed-size entries, so that a thousand groups cost one message. The heartbeats' head
-is the sender's clock (``cluster_time``), and whether it declines leadership. No pickle anywhere;
-what does not parse raises ``MalformedFrame`` and costs the sender its connection.
+one frame of fixed-size entries, so that a thousand groups cost one message. The head of heartbeats
+is the sender's clock (``cluster_time``), and whether it declines leadership. Nothing is pickled.
+Malformed content raises ``MalformedFrame`` and ends the sender's connection.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 
 
 class MalformedFrame(Exception):
-    """A peer that passed the handshake sent something that is no frame of ours."""
+    """A peer that passed the handshake sent a malformed frame."""
 
 
 class FrameKind(enum.IntEnum):
-    """The first byte of a frame."""
+    """The kind of a frame, its first byte."""
 
     HEARTBEATS = 1
     HEARTBEAT_REPLIES = 2
@@ -62,18 +62,18 @@ _KINDS: Final = {kind.value: kind for kind in FrameKind}
 _PREFIX: Final = struct.Struct(">BI")
 _SENDER: Final = struct.Struct(
     ">qqB"
-)  # wall clock, the time the broker goes by, whether it declines leadership
-_HEARTBEAT: Final = struct.Struct(">QQqQBQ")  # group, term, commit index, round, falls silent, commit term
+)  # wall clock, the time that the broker uses, whether it declines leadership
+_HEARTBEAT: Final = struct.Struct(">QQqQBQ")  # group, term, commit index, round, quiesces, commit term
 _HEARTBEAT_REPLY: Final = struct.Struct(">QQQQ")  # group, term, round, rejoining
 
 
 def encode_heartbeats(
     clock: ClockReading, beats: Sequence[tuple[GroupId, Heartbeat]], *, declines_leadership: bool = False
 ) -> bytes:
-    """One frame with the broker's clock and the heartbeats of many groups.
+    """Encode one frame with the broker's clock and the heartbeats of many groups.
 
-    One without heartbeats keeps the connection known as alive. A broker that ``declines_leadership``
-    is stopping, or lacks room.
+    A frame without heartbeats shows that the connection is alive. A broker that ``declines_leadership``
+    is stopping, or lacks room on its disk.
     """
     body = bytearray(
         _PREFIX.pack(FrameKind.HEARTBEATS, _SENDER.size) + _SENDER.pack(*clock, declines_leadership)
@@ -86,7 +86,7 @@ def encode_heartbeats(
 
 
 def encode_heartbeat_replies(replies: Sequence[tuple[GroupId, HeartbeatReply]]) -> bytes:
-    """One frame with the replies of many groups."""
+    """Encode one frame with the replies of many groups."""
     body = bytearray(_PREFIX.pack(FrameKind.HEARTBEAT_REPLIES, 0))
     for group, reply in replies:
         body += _HEARTBEAT_REPLY.pack(group, reply.term, reply.round, reply.rejoining)
@@ -94,17 +94,17 @@ def encode_heartbeat_replies(replies: Sequence[tuple[GroupId, HeartbeatReply]]) 
 
 
 def decode_sender(head: memoryview) -> tuple[ClockReading, bool]:
-    """The clock in the head of a ``HEARTBEATS`` frame, and whether the sender declines leadership."""
+    """Decode the head of a ``HEARTBEATS`` frame: the sender's clock, and whether it declines leadership."""
     if len(head) != _SENDER.size:
-        raise MalformedFrame(f"heartbeats with a head of {len(head)} bytes")
+        raise MalformedFrame(f"heartbeats: the head has {len(head)} bytes instead of {_SENDER.size}")
     wall_ms, time_ms, declines_leadership = _SENDER.unpack(head)
     return ClockReading(wall_ms, time_ms), bool(declines_leadership)
 
 
 def decode_heartbeats(payload: memoryview) -> Iterator[tuple[GroupId, Heartbeat]]:
-    """The entries of a ``HEARTBEATS`` frame."""
+    """Decode the entries of a ``HEARTBEATS`` frame."""
     if len(payload) % _HEARTBEAT.size:
-        raise MalformedFrame("heartbeats of a broken size")
+        raise MalformedFrame("heartbeats: the last entry is truncated")
     for group, term, commit, round_, silent, commit_term in _HEARTBEAT.iter_unpack(payload):
         beat = Heartbeat(
             term=Term(term),
@@ -117,32 +117,32 @@ def decode_heartbeats(payload: memoryview) -> Iterator[tuple[GroupId, Heartbeat]
 
 
 def decode_heartbeat_replies(payload: memoryview) -> Iterator[tuple[GroupId, HeartbeatReply]]:
-    """The entries of a ``HEARTBEAT_REPLIES`` frame."""
+    """Decode the entries of a ``HEARTBEAT_REPLIES`` frame."""
     if len(payload) % _HEARTBEAT_REPLY.size:
-        raise MalformedFrame("heartbeat replies of a broken size")
+        raise MalformedFrame("heartbeat replies: the last entry is truncated")
     for group, term, round_, rejoining in _HEARTBEAT_REPLY.iter_unpack(payload):
         yield GroupId(group), HeartbeatReply(term=Term(term), round=round_, rejoining=rejoining)
 
 
 def encode_frame(kind: FrameKind, head: object, payload: Sequence[Buffer] = ()) -> list[Buffer]:
-    """The buffers of one frame; ``head`` is anything msgspec knows."""
+    """Encode one frame as buffers; ``head`` is any value that msgspec encodes."""
     packed = msgspec.msgpack.encode(head)
     return [_PREFIX.pack(kind, len(packed)) + packed, *payload]
 
 
 def split_frame(frame: memoryview) -> tuple[FrameKind, memoryview, memoryview]:
-    """Kind, packed head and payload. Raises ``MalformedFrame``."""
+    """Split a frame into kind, packed head and payload. Raises ``MalformedFrame``."""
     if len(frame) < _PREFIX.size:
-        raise MalformedFrame("shorter than its prefix")
+        raise MalformedFrame("the frame is shorter than its prefix")
     number, head_length = _PREFIX.unpack_from(frame)
     start, kind = _PREFIX.size + head_length, _KINDS.get(number)
     if start > len(frame) or kind is None:
-        raise MalformedFrame(f"kind {number} with a head of {head_length} bytes")
+        raise MalformedFrame(f"the frame has kind {number} and announces a head of {head_length} bytes")
     return kind, frame[_PREFIX.size : start], frame[start:]
 
 
 def unpack_head(head: memoryview) -> list[object]:
-    """The head's fields. Raises ``MalformedFrame``."""
+    """Decode the fields of a head. Raises ``MalformedFrame``."""
     try:
         fields = msgspec.msgpack.decode(head)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -153,15 +153,16 @@ def unpack_head(head: memoryview) -> list[object]:
 
 
 def encode_message(group: GroupId, message: Message, payload: Sequence[Buffer] = ()) -> list[Buffer]:
-    """The buffers of one Raft message. ``payload`` holds the batches of an ``AppendRequest``."""
+    """Encode one Raft message as buffers. ``payload`` holds the batches of an ``AppendRequest``."""
     tag, fields = _PACK[type(message)]
     return encode_frame(FrameKind.RAFT, [group, tag, *fields(message)], payload)
 
 
 def decode_message(head: memoryview, payload: memoryview) -> tuple[GroupId, Message, list[Batch]]:
-    """The group, the message and the batches that came with it, checked. Raises ``MalformedFrame``.
+    """Decode a group, its message and the checked batches of the message. Raises ``MalformedFrame``.
 
-    A frame's own checksum is made from what the sender has in memory: that of a batch is its producer's.
+    Batches are checked although the frame has a checksum: the frame's is computed from the sender's memory,
+    a batch's by its producer.
     """
     fields = unpack_head(head)
     if len(fields) < 2:
@@ -181,7 +182,7 @@ def decode_message(head: memoryview, payload: memoryview) -> tuple[GroupId, Mess
 
 
 def spans_of(batches: Sequence[Batch]) -> tuple[EntrySpan, ...]:
-    """The spans that batches in log order cover: one for each membership, else for each run of one term."""
+    """The spans of batches in log order: one span per membership, otherwise one per run of one term."""
     spans: list[EntrySpan] = []
     for batch in batches:
         header = batch.header
@@ -245,7 +246,7 @@ _AS_IT_IS: Final[dict[int, type[Message]]] = {
     5: TimeoutNow,
     7: RejoinResponse,
 }
-"""Messages whose fields travel in their order, by tag."""
+"""Messages whose fields are sent in their declared order, by tag."""
 _PACK: Final[dict[type, tuple[int, Callable[..., Sequence[object]]]]] = {
     VoteRequest: (1, _pack_vote_request),
     AppendRequest: (_APPEND, lambda m: [m.term, m.previous.term, m.previous.index, m.commit_index]),

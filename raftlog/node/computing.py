@@ -1,7 +1,8 @@
-"""Work that takes the processor for long, away from the event loop.
+"""Runs work that uses the processor for long away from the event loop.
 
-One thread, so that requests that need much share one processor and leave the other to the loop. Python code
-on it gives way every few milliseconds; a single compiled call must not take longer than the loop may wait.
+One thread is used, so that expensive requests share one processor and leave the other to the loop. Python
+code on this thread yields every few milliseconds; a single compiled call must not take longer than the loop
+may wait.
 """
 
 from __future__ import annotations
@@ -15,24 +16,24 @@ from raftlog.exhaustion import refuse_exhausted
 
 Result = TypeVar("Result")
 
-DECODED_AT_ONCE_BYTES: Final = 64 << 10  # of a state: about a millisecond
-_thread: Final = ThreadPoolExecutor(1, "compute")  # starts when it is needed
+DECODED_AT_ONCE_BYTES: Final = 64 << 10  # of a state: decoding takes about a millisecond
+_thread: Final = ThreadPoolExecutor(1, "compute")  # starts with its first work
 
 
 async def decoded(work: Callable[[], Result], size_bytes: int) -> Result:
-    """``computed`` for ``work`` that decodes a state of so many bytes."""
+    """Run ``work``, which decodes a state of ``size_bytes``; see ``computed``."""
     return await computed(work, is_short=size_bytes <= DECODED_AT_ONCE_BYTES)
 
 
 async def computed(work: Callable[[], Result], *, is_short: bool) -> Result:
-    """Run ``work``, which changes nothing: at once where it ``is_short``, else on the thread.
+    """Run ``work``, which changes no shared state: at once if it ``is_short``, else on the thread.
 
-    Raises ``Overloaded`` where memory or threads are lacking.
+    Raises ``Overloaded`` if memory or threads are lacking.
     """
     try:
         if is_short:
             return work()
         return await asyncio.get_running_loop().run_in_executor(_thread, work)
     except (MemoryError, RuntimeError) as error:
-        refuse_exhausted(error, "what the request asks for cannot be prepared")
+        refuse_exhausted(error, "the broker cannot prepare the answer to this request")
         raise

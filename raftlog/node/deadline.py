@@ -6,10 +6,10 @@ import asyncio
 
 
 def deadline_in(timeout_ms: float) -> float:
-    """Return the deadline that is ``timeout_ms`` milliseconds away, none of them before now."""
+    """The deadline ``timeout_ms`` from now, at the earliest now; a time of the running loop in seconds."""
     return asyncio.get_running_loop().time() + max(timeout_ms, 0) / 1000
 
 
 def ms_until(deadline: float, *, at_least: int = 1) -> int:
-    """Return the whole milliseconds until a deadline; ``at_least`` where fewer are left."""
+    """The whole milliseconds until a deadline, but not less than ``at_least``."""
     return max(at_least, round((deadline - asyncio.get_running_loop().time()) * 1000))

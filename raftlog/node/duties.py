@@ -1,9 +1,9 @@
-"""Duties of a broker: work in the background that begins again after an unexpected error.
+"""Duties of a broker: background work that restarts after an unexpected error.
 
-Decides: which errors cost a duty a pause only, and how long the pause is. Leaves to others: what a duty does.
-A duty keeps what it must not lose outside of the coroutine that fails, and may repeat what it has done.
+Decides: after which errors a duty restarts, and after how long a pause. Leaves to others: what a duty does.
+A duty keeps data that it must not lose outside of the coroutine that fails, and may repeat its last work.
 
-All brokers of a cluster do the same work: an error that ended the process of one could end all of them.
+All brokers of a cluster do similar work: an error that ended the process of one could end all of them.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from raftlog.exhaustion import exhaustion
 _log = logging.getLogger("raftlog.node")
 
 AGAIN_S_MIN: Final = 1.0  # doubled by every further error
-AGAIN_S_MAX: Final = 60.0  # a duty that has run for so long begins with the shortest pause
+AGAIN_S_MAX: Final = 60.0  # after running for so long, a duty gets the shortest pause again
 
 Arguments = ParamSpec("Arguments")
 
 
 class Duties:
-    """The duties of one broker. ``on_failed`` is called with the name of a duty and its unexpected error."""
+    """The duties of one broker. ``on_failed`` receives the name of a failed duty and its unexpected error."""
 
     def __init__(self, is_fatal: Callable[[], bool]) -> None:
-        """``is_fatal`` says whether an invariant is broken: then no duty begins again."""
+        """Start without duties. ``is_fatal``: whether an invariant is broken; then no duty restarts."""
         self.failures = 0  # unexpected errors so far
         self.on_failed: Callable[[str, Exception], None] = lambda duty, error: None
         self._is_fatal = is_fatal
@@ -40,9 +40,9 @@ class Duties:
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> None:
-        """Carry out a duty until it returns. An unexpected error is logged, and the duty begins again.
+        """Run a duty until it returns. After an unexpected error, log the error and restart the duty.
 
-        Raises what says that a log, a state or an invariant is wrong.
+        Raises an error that means that a log, a state or an invariant is broken.
         """
         now, pause_s = asyncio.get_running_loop().time, AGAIN_S_MIN
         while True:
@@ -54,7 +54,7 @@ class Duties:
                     raise
                 if now() - began_s >= AGAIN_S_MAX:
                     pause_s = AGAIN_S_MIN
-                self._failed(duty.__qualname__, error, f"begins again in {pause_s:g} s")
+                self._failed(duty.__qualname__, error, f"restarts in {pause_s:g} s")
             else:
                 return
             await asyncio.sleep(pause_s)
@@ -62,16 +62,16 @@ class Duties:
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Guard one step of a duty: after an unexpected error, which is logged, the next step follows.
+        """Guard one step of a duty: an unexpected error is logged, and the duty continues with its next step.
 
-        Raises what says that a log, a state or an invariant is wrong.
+        Raises an error that means that a log, a state or an invariant is broken.
         """
         try:
             yield
         except Exception as error:
             if self._ends(error):
                 raise
-            self._failed(name, error, "is left for the next time")
+            self._failed(name, error, "is postponed")
 
     def _ends(self, error: Exception) -> bool:
         is_damage = isinstance(error, LogCorrupt | MachineFailed) and exhaustion(error) is None
@@ -79,6 +79,6 @@ class Duties:
 
     def _failed(self, name: str, error: Exception, what: str) -> None:
         self.failures += 1
-        with contextlib.suppress(MemoryError):  # there may be none for the log line either
+        with contextlib.suppress(MemoryError):  # the log line may need memory, too
             _log.error("%s %s after an unexpected error", name, what, exc_info=error)
         self.on_failed(name, error)

@@ -1,9 +1,9 @@
 """One flusher for all logs of a broker: many small writes share one round of syncs.
 
 Decides: which logs a round covers. While one round runs on other threads the next one
-gathers, so the busier the disk, the larger the rounds. What may take much longer than a sync runs beside
-the rounds, a few at a time; its owner has no other work on the disk meanwhile. Leaves to others: what a
-finished or failed sync means.
+gathers, so the busier the disk, the larger the rounds. Work that may take much longer than a sync runs beside
+the rounds, a few at a time; its owner has no other disk work meanwhile. Leaves to others: the consequences of
+a finished or failed sync.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from raftlog.storage.log_storage import DiskWork, LogChange
 
 Errors = list[OSError | None]
 RoundEnded = Callable[[Errors | BaseException], None]
-"""Takes for each work of a round whether it failed, or what broke the round."""
+"""A callback for the end of a round: receives the error of each work, or the error that broke the round."""
 
 RunSyncs = Callable[[Sequence[DiskWork], RoundEnded], None]
-"""Runs what waits for the disk away from the event loop, and calls the other argument on the loop then."""
+"""Runs disk work away from the event loop, and then calls its other argument on the loop."""
 
 SYNC_THREADS: Final = 4
 ROUND_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-LONG_AT_ONCE: Final = 2  # of the changes that take long; the other threads are for syncs
+LONG_AT_ONCE: Final = 2  # changes that take long; the other threads are for syncs
 
 
 class Flushed(Protocol):
     """A log's owner, whose log the flusher syncs."""
 
     def begin_sync(self) -> DiskWork | None:
-        """The flush or the change to run, or None when nothing is waiting for the disk."""
+        """The flush or the change to run; None if no work waits for the disk."""
 
     def end_sync(self, sync: DiskWork | None, error: OSError | None) -> None:
-        """Take note that the flush or the change ran, or failed for good."""
+        """Note that the flush or the change has run, or has failed finally."""
 
 
 class Flusher:
     """Collects owners with unsynced writes; runs one round of syncs at a time, never two works of one owner.
 
-    ``on_fatal`` is called when a round breaks down for another reason than a failed sync.
+    ``on_fatal`` is called when a round breaks for another reason than a failed sync.
     """
 
     def __init__(self, run_syncs: RunSyncs, on_fatal: Callable[[BaseException], None]) -> None:
@@ -53,7 +53,7 @@ class Flusher:
         self._dirty: dict[Flushed, None] = {}
         self._is_running = False
         self._idlers: list[asyncio.Future[None]] = []
-        self._beside: dict[Flushed, bool] = {}  # whose long work runs, and whether there is more to do
+        self._beside: dict[Flushed, bool] = {}  # owners whose long work runs; whether they have more work
         self._long: set[asyncio.Task[None]] = set()
         self._long_places = asyncio.Semaphore(LONG_AT_ONCE)
         self.rounds = 0
@@ -62,7 +62,7 @@ class Flusher:
         self._began_s = 0.0
 
     def request(self, owner: Flushed) -> None:
-        """``owner`` has written something that must become durable."""
+        """Include ``owner`` in the next round: it has written data that must become durable."""
         if owner in self._beside:
             self._beside[owner] = True
             return
@@ -72,14 +72,14 @@ class Flusher:
             asyncio.get_running_loop().call_soon(self._begin_round)
 
     async def idle(self) -> None:
-        """Return once nothing waits for the disk."""
+        """Return once no work waits for the disk."""
         while self._is_running or self._long:
             ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idlers.append(ended)
             await ended
 
     def _begin_round(self) -> None:
-        """Begin what is requested. The end of the round begins the next one."""
+        """Begin a round of the requested work. Its end begins the next round."""
         try:
             while self._dirty:
                 owners, self._dirty = self._dirty, {}
@@ -160,10 +160,10 @@ class Flusher:
 
 
 class SyncThreads:
-    """``RunSyncs`` on a few threads of its own, which live as long as their process.
+    """Implements ``RunSyncs`` with a few own threads, which exist as long as the process.
 
-    The disk does several syncs at once in little more than the time of one, and a hop to a plain
-    thread and back costs a third of one through an executor.
+    The disk does several syncs at once in little more than the time of one, and handing work to a plain
+    thread and back costs a third of the same with an executor.
     """
 
     def __init__(self, count: int = SYNC_THREADS) -> None:
@@ -172,7 +172,7 @@ class SyncThreads:
             threading.Thread(target=self._work, name="sync", daemon=True).start()
 
     def __call__(self, syncs: Sequence[DiskWork], ended: RoundEnded) -> None:
-        """Hand out a whole round, which ends when its last sync has run."""
+        """Hand out a whole round; it ends when its last sync has run."""
         this_round = _Round(syncs, ended)
         for number in range(len(syncs)):
             self._waiting.put((this_round, number))
@@ -181,11 +181,11 @@ class SyncThreads:
         while True:
             this_round, number = self._waiting.get()
             this_round.run(number)
-            del this_round  # while this thread waits it keeps no log alive
+            del this_round  # a waiting thread must not keep a log in memory
 
 
 class _Round:
-    """Syncs that run on several threads; the last one has the loop told of their errors."""
+    """One round of syncs on several threads; the last sync reports all errors to the loop."""
 
     __slots__ = ("_broken", "_ended", "_errors", "_left", "_lock", "_loop", "_syncs")
 
@@ -199,13 +199,13 @@ class _Round:
         self._loop = asyncio.get_running_loop()
 
     def run(self, number: int) -> None:
-        """Run one of them; the last one tells the loop."""
+        """Run one sync; after the last one, report to the loop."""
         try:
             self._syncs[number].run()
         except OSError as error:
             self._errors[number] = error
         except BaseException as error:
-            self._errors[number] = exhaustion(error)  # its owner is opened again, from what the disk has
+            self._errors[number] = exhaustion(error)  # its owner is opened again, from the disk
             self._broken = self._broken if self._errors[number] else error
         with self._lock:
             self._left -= 1

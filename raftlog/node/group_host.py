@@ -4,8 +4,8 @@ Decides: which groups get ticks (those not quiescent). Leaves to others: everyth
 (``raft_group``), when a peer counts as silent (``peer_watch``), what is in a frame of heartbeats
 (``heartbeats``), and which groups elect another leader next (``leaderless_groups``).
 
-A group that has nothing to do is quiescent: it costs no tick and no message. What keeps it safe is that
-brokers watch each other: each sends each peer a frame per heartbeat interval, and groups are told which
+A group without work is quiescent: it costs no tick and no message. Quiescent groups are safe because
+brokers watch each other: each sends each peer a frame per heartbeat interval, and groups learn which
 of their peers are unreachable. The connections of a silent peer are closed and dialled again.
 """
 
@@ -66,8 +66,8 @@ Reply = TypeVar("Reply")
 Arguments = ParamSpec("Arguments")
 
 TICK_MS: Final = 50
-INTERNAL_SHARE: Final = 4  # internal topics may have this part of the uncommitted bytes of users' records
-SAY_AGAIN_TICKS: Final = 200  # how long a replica rejoins before, and between, its log's words of it
+INTERNAL_SHARE: Final = 4  # internal topics may use this fraction of the bound for user records
+SAY_AGAIN_TICKS: Final = 200  # ticks between two log lines about a replica that rejoins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +78,9 @@ class HostSettings:
     heartbeat_ticks: int = HEARTBEAT_TICKS  # 100 ms
     election_ticks: int = ELECTION_TICKS  # 450 to 900 ms, drawn for every election
     quiesce_ticks: int = QUIESCE_TICKS  # a group with nothing outstanding becomes quiescent after 2 s
-    transfer_s: float = 3.0  # how long a stop waits for other leaders
-    catch_up_bytes_per_s: int = 100 << 20  # to members that are far behind; 0 for no limit
-    uncommitted_bytes_max: int = 256 << 20  # of all groups; each has a bound of its own, too
+    transfer_s: float = 3.0  # the time for which a stop waits for other leaders
+    catch_up_bytes_per_s: int = 100 << 20  # to members that are far behind; 0: no limit
+    uncommitted_bytes_max: int = 256 << 20  # of all groups; each group also has its own bound
     clock_bounds: ClockBounds = CLOCK_BOUNDS
     broker_timeout_ms: int = 3000  # the active controller counts a broker as dead after so much silence
     frame_limits: FrameLimits = FRAME_LIMITS
@@ -89,10 +89,10 @@ class HostSettings:
 class GroupHost:
     """One broker's groups. All methods belong to the event loop's thread.
 
-    ``on_fatal`` is called with a broken invariant and must end the process; where it is known in which group
-    it broke, ``note_broken`` is called before. ``has_room`` says whether the disk has more than its reserve
-    left, ``is_drained`` whether an operator wants this broker to lead nothing, ``is_in_use`` which peers
-    count for the majority that agrees on the time. Without ``disks`` it says and asks nothing about disks.
+    ``on_fatal`` is called with a broken invariant and must end the process; if the group in which it broke is
+    known, ``note_broken`` is called before. ``has_room``: whether the disk has more free space than its
+    reserve. ``is_drained``: whether an operator wants this broker to lead no group. ``is_in_use``: which
+    peers count for the majority that agrees on the time. Without ``disks`` the host ignores disk identities.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class GroupHost:
         self._disks = disks
         self._refused = frozenset[NodeId]() if disks is None else disks.refused
         self.elections = Elections()
-        self.damaged_logs = 0  # replicas that have ended because a read or a scrub found damage
+        self.damaged_logs = 0  # replicas that stopped because a read or a scrub found damage
         self.on_peer_connected: Callable[[NodeId], None] = lambda peer: None
         self.on_replica_failed: Callable[[GroupId, BaseException], None] = lambda group, error: None
         self._transport = transport
@@ -152,9 +152,9 @@ class GroupHost:
         self._heartbeats = Heartbeats(transport)
         self._fatal = False
         self.duties = Duties(lambda: self._fatal)
-        self.is_refused = False  # a peer says that this broker was removed from the cluster
-        self._is_stopping = False  # it takes no leadership
-        self._has_stopped = False  # it takes nothing
+        self.is_refused = False  # whether a peer says that this broker was removed from the cluster
+        self._is_stopping = False  # it accepts no leadership
+        self._has_stopped = False  # it accepts no message
 
     @property
     def tick_ms(self) -> int:
@@ -167,29 +167,29 @@ class GroupHost:
         return self._groups
 
     def is_reachable(self, peer: NodeId) -> bool:
-        """Whether the peer has been heard from, and has neither lost its link nor fallen silent since."""
+        """Whether the peer was heard, and has neither lost its link nor become silent since."""
         return peer == self.node_id or self._watch.is_reachable(peer)
 
     def is_linked(self, peer: NodeId) -> bool:
-        """Whether this node's own link to the peer stands."""
+        """Whether this node's own link to the peer is connected."""
         return self._watch.is_linked(peer)
 
     @property
     def reachable_peers(self) -> frozenset[NodeId]:
-        """All peers that are reachable in this sense, known here or not."""
+        """All peers for which ``is_reachable`` is True, also those without a group here."""
         return self._watch.reachable
 
     def declines(self, broker: NodeId) -> bool:
-        """Whether a broker wants no leadership, since it is stopping, drained, or lacks room."""
+        """Whether a broker wants no leadership because it is stopping, drained, or lacks room."""
         if broker == self.node_id:
             return self._is_stopping or self._room.declines or self._controller.declines
         return self._watch.declines(broker)
 
     @property
     def takes_records(self) -> bool:
-        """Whether the disk has more than its reserve left, and no log waits for room.
+        """Whether the disk has more free space than its reserve, and no log waits for room.
 
-        Only awake groups can wait.
+        Only awake groups can wait for room.
         """
         groups = (self._groups.get(group_id) for group_id in self._awake)
         return self.has_room() and not any(group is not None and group.waits_for_room for group in groups)
@@ -198,7 +198,7 @@ class GroupHost:
         """Cluster time, for timestamps of control records."""
         return self.clock.wall_ms()
 
-    # Groups come and go.
+    # Opening and closing groups.
 
     def open_group(
         self,
@@ -213,21 +213,21 @@ class GroupHost:
         is_internal: bool = False,
         restored: Restored | None = None,
     ) -> RaftGroup[Reply]:
-        """Take part in a group from now on. Raises ``LogCorrupt`` when its committed part cannot be applied.
+        """Begin to take part in a group. Raises ``LogCorrupt`` if its committed entries cannot be applied.
 
         ``membership`` is the group's first, or ``NOBODY`` for a replica that is added to it; the log keeps
-        what it was first opened with. With ``campaign_first`` it holds an election at once, if its log is
-        as young as the group. With ``announces_commits`` a leader tells followers of a commit at once, not
-        with the next heartbeat: for groups where requests wait for it on every broker. An
-        ``is_internal`` group goes on where users' records wait: its uncommitted bytes are bounded apart.
-        Without ``restored`` the machine gets the newest state of the log here, which holds the event loop.
+        the membership of its first opening. ``campaign_first``: hold an election at once, if the log is
+        as young as the group. ``announces_commits``: a leader sends each commit to followers at once, not
+        with the next heartbeat; for groups where requests wait for it on every broker. An
+        ``is_internal`` group continues while user records wait: its uncommitted bytes have their own bound.
+        Without ``restored`` the machine gets the newest state of the log here, which blocks the event loop.
         """
         with self.blames(group_id):
             restored = restored or restore_kept(machine, log.load_checkpoint())
             core = self._core_on(log, membership, group_id, announces_commits, restored.index)
             bound = self._uncommitted_of(group_id, is_internal)
             group: RaftGroup[Reply] = RaftGroup(group_id, core, log, machine, listener, self, bound, restored)
-        # The host never looks at a machine's replies, so for it all groups are alike.
+        # The host never reads a machine's replies, so it treats all groups alike.
         self._groups[group_id] = cast("RaftGroup[object]", group)
         self.groups_opened += 1
         self._awake[group_id] = None
@@ -268,9 +268,9 @@ class GroupHost:
         )
 
     async def close_group(self, group_id: GroupId) -> None:
-        """Take part no more at once; return when its files are closed. Nothing happens when it is not here.
+        """Leave a group at once; return when its files are closed. Does nothing if it is not open here.
 
-        A cancellation waits for that, too: the next user may remove the files, or open them.
+        A cancellation waits for that, too: the next caller may remove the files, or open them.
         """
         group = self._groups.pop(group_id, None)
         self._awake.pop(group_id, None)
@@ -293,10 +293,10 @@ class GroupHost:
         self._tick_handle = asyncio.get_running_loop().call_later(self.settings.tick_ms / 1000, self._tick)
 
     async def transfer_leaderships(self) -> None:
-        """Give every leadership to the peer that is furthest, and wait for it, within ``transfer_s``.
+        """Transfer every leadership to the most advanced peer, and wait up to ``transfer_s`` for it.
 
-        From now on this broker takes none, and tells its peers: they would hand theirs over to it and get
-        them back when they stop, too.
+        From now on this broker accepts no leadership, and its heartbeats say so: otherwise peers would
+        transfer theirs to it, and get them back when they stop, too.
         """
         self._is_stopping = True
         self._watch_peers()
@@ -307,7 +307,7 @@ class GroupHost:
             await asyncio.sleep(self.settings.tick_ms / 1000)
 
     def _hand_over(self) -> bool:
-        """Transfer every leadership for which there is a successor; whether there was any."""
+        """Transfer every leadership for which there is a successor; return whether there was any."""
         led = [group for group in self._groups.values() if group.is_leader]
         targets = [(group, group.successor(self._watch.successors)) for group in led]
         for group, target in targets:
@@ -316,7 +316,7 @@ class GroupHost:
         return any(target is not None for _, target in targets)
 
     async def stop(self) -> None:
-        """Close all groups, then the connections. Call ``transfer_leaderships`` first where time allows."""
+        """Close all groups, then the connections. Call ``transfer_leaderships`` before, if time allows."""
         self._has_stopped = True
         if self._tick_handle is not None:
             self._tick_handle.cancel()
@@ -327,7 +327,7 @@ class GroupHost:
         await asyncio.gather(*map(self.close_group, list(self._groups)))
         await self._transport.stop()
 
-    # What groups ask of their environment.
+    # The environment of groups.
 
     def schedule(self, group: GroupId) -> None:
         """Drain this group at the end of this loop turn, and give it ticks again."""
@@ -338,17 +338,17 @@ class GroupHost:
             self._drain_soon()
 
     def apply_later(self, group: GroupId) -> None:
-        """Have this group apply more of what is committed when it is its turn: one group a loop turn."""
+        """Queue this group to apply more committed entries: one group per loop turn."""
         self._backlogs.add(group)
 
     def append_soon(self, group: GroupId) -> None:
-        """Have this group append once the frames that were queued before have left."""
+        """Make this group append once the frames that are queued now have left."""
         if not self._unwritten:
             asyncio.get_running_loop().call_soon(self._append_unwritten)
         self._unwritten[group] = None
 
     def request_sync(self, group: Flushed) -> None:
-        """Have the flusher sync this group's log, or change it."""
+        """Make the flusher sync this group's log, or change it."""
         if not self._fatal:
             self.flusher.request(group)
 
@@ -364,23 +364,23 @@ class GroupHost:
             return True
         try:
             return self._transport.send(to, encode_message(group, message, payload))
-        except ValueError as error:  # no later try could help, and no other group is to blame
+        except ValueError as error:  # a retry could not help, and no other group is affected
             _log.error("group %d: %s for broker %d is dropped: %s", group, type(message).__name__, to, error)
             return False
 
     def watch_peers(self, peers: frozenset[NodeId]) -> None:
-        """Keep these informed that this broker is alive, and watch them."""
+        """Watch these peers, and send them signs of life."""
         self._watch.watch_peers(peers - {self.node_id})
 
     def refuse_peer(self, peer: NodeId) -> None:
-        """Have no more to do with a peer that was removed from the cluster; it is told so when it dials."""
+        """Refuse a peer that was removed from the cluster; its next dial is answered with that reason."""
         self._transport.refuse_peer(peer)
         self._watch.forget(peer)
 
     def begin(self, work: Coroutine[None, None, None], group: GroupId | None = None) -> asyncio.Task[None]:
-        """Run this beside the rest; the caller keeps the task. What it raises ends the process.
+        """Run ``work`` as a task, which the caller must keep. An error of the task ends the process.
 
-        With ``group`` it is that group's fault.
+        With ``group``, the error is attributed to that group.
         """
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -397,12 +397,12 @@ class GroupHost:
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> asyncio.Task[None]:
-        """Run a duty beside the rest, which begins again after an unexpected error (``duties``)."""
+        """Run a duty as a task; the duty restarts after an unexpected error (``duties``)."""
         return self.begin(self.duties.keep(duty, *args, **kwargs))
 
     @contextlib.contextmanager
     def blames(self, group: GroupId) -> Iterator[None]:
-        """Attribute a broken invariant to that group. Passes errors on, an exhaustion as an ``OSError``."""
+        """Attribute a broken invariant to that group. Passes errors on, exhaustion as an ``OSError``."""
         try:
             yield
         except (LogCorrupt, MachineFailed, OSError):
@@ -414,14 +414,14 @@ class GroupHost:
             raise
 
     def replica_failed(self, group: GroupId, error: BaseException) -> None:
-        """A replica has ended for this reason."""
+        """Note that a replica has ended because of ``error``."""
         self.damaged_logs += isinstance(error, LogCorrupt)
         self.on_replica_failed(group, error)
 
     def fail(self, error: BaseException, group: GroupId | None = None) -> None:
-        """A broken invariant: nothing more may leave this process. The first one's group is noted.
+        """Stop all sending after a broken invariant, and end the process. The first one's group is noted.
 
-        Where a group has run out of memory or of something else, only its replica ends, and is opened again.
+        If a group has run out of memory or of another resource, only its replica stops; it is opened again.
         """
         lack, found = exhaustion(error), None if group is None else self._groups.get(group)
         if lack is not None and found is not None:
@@ -432,10 +432,10 @@ class GroupHost:
             self._note_broken(group, error)
         self._on_fatal(error)
 
-    # What the transport reports.
+    # Reports of the transport.
 
     def frame_received(self, sender: NodeId, frame: memoryview) -> None:
-        """Take one frame. Raises ``MalformedFrame``, which costs the sender its connection."""
+        """Handle one frame. Raises ``MalformedFrame``, which ends the sender's connection."""
         if self._fatal or self._has_stopped:
             return
         kind, head, payload = split_frame(frame)
@@ -461,14 +461,14 @@ class GroupHost:
             self.calls.frame_received(sender, kind, head, payload)
 
     def peer_connected(self, peer: NodeId) -> None:
-        """Our link to a peer stands: from now on it is to be heard."""
+        """Note that this broker's link to a peer is connected; from now on the peer must be heard."""
         if self._disks is not None:
             self._disks.connected(peer)
         self._watch.connected(peer)
         self.on_peer_connected(peer)
 
     def peer_lost(self, peer: NodeId) -> None:
-        """A link broke: whatever was on its way may be lost."""
+        """Note that a link broke: messages in flight may be lost."""
         if self._disks is not None:
             self._disks.lost(peer)
         self._watch.lost(peer)
@@ -476,16 +476,16 @@ class GroupHost:
         self._leaderless.peer_lost(peer, self._awake)
 
     def peer_refused(self, peer: NodeId) -> None:
-        """A peer says that this broker was removed from the cluster. It takes no part any more."""
+        """Note a peer's statement that this broker was removed from the cluster: it no longer takes part."""
         if not self.is_refused:
             _log.error(
-                "broker %d refuses this one, broker %d: it was removed from the cluster for good; stop it",
+                "broker %d refuses this broker, %d: it was removed from the cluster permanently; stop it",
                 peer,
                 self.node_id,
             )
         self.is_refused = True
 
-    # Turns of the loop.
+    # Work in turns of the loop.
 
     def _receive_all(
         self,
@@ -523,22 +523,22 @@ class GroupHost:
         for group_id, group in self._groups.items():
             if group.is_rejoining and group.stopped is None:
                 _log.warning(
-                    "%s on broker %d rejoins: it gives no vote until it holds its leader's log; %s",
+                    "%s on broker %d rejoins: it does not vote until it holds its leader's log; %s",
                     "the metadata group" if group_id == METADATA_GROUP else f"group {group_id}",
                     *(self.node_id, self.leader_known(group_id)),
                 )
 
     def leader_known(self, group_id: GroupId) -> str:
-        """The leader of a group, as a sentence, and the voters that are not heard."""
+        """The leader of a group, as a sentence, and the voters that are unreachable."""
         group = self._groups.get(group_id)
         if group is None:
             return "its log is not open here"
         leader = "there is no leader" if group.leader is None else f"broker {group.leader} leads"
         missing = sorted(p for p in group.membership.all_voters if not self.is_reachable(p))
-        return f"{leader}; start brokers {missing}, which are not heard" if missing else leader
+        return f"{leader}; start brokers {missing}, which are unreachable" if missing else leader
 
     def _look_for_controller(self) -> None:
-        """Cut off from the active controller, hand over to brokers that are not."""
+        """Hand leaderships over while this broker does not hear the active controller."""
         group = self._groups.get(METADATA_GROUP)
         leader = None if group is None else group.leader
         is_heard = group is None or (leader is not None and self.is_reachable(leader))
@@ -549,7 +549,7 @@ class GroupHost:
             )
 
     def _look_for_room(self) -> None:
-        """Drained or without room, hand over to other brokers."""
+        """Hand leaderships over while this broker is drained or lacks room."""
         is_drained = self._is_drained()
         self._room.look(self.takes_records and not is_drained)
         if self._room.hands_over and self._hand_over() and not is_drained:

@@ -1,6 +1,7 @@
 """Heartbeats and their replies of all groups of one broker: one frame for each peer and loop turn.
 
-Decides: what is in a frame. Leaves to others: when frames leave (``group_host``), their bytes (``codec``).
+Decides: the content of a frame. Leaves to others: when frames leave (``group_host``), their bytes
+(``codec``).
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ class Heartbeats:
         self.are_due = True
 
     def greet(self, peers: Iterable[NodeId]) -> None:
-        """Each of these gets a frame, if only an empty one: it says that this broker runs."""
+        """Send each of these peers a frame, at least an empty one: a sign that this broker is alive."""
         for peer in peers:
             self._heartbeats.setdefault(peer, [])
             self.are_due = True
 
     def send(self, clock: Callable[[], ClockReading], *, declines_leadership: bool) -> None:
-        """Let all leave; the clock is read only if heartbeats are among them."""
+        """Send all waiting frames; the clock is read only if heartbeats are among them."""
         self.are_due = False
         if self._heartbeats:
             heartbeats, self._heartbeats = self._heartbeats, {}

@@ -1,7 +1,7 @@
-"""Rounds of syncs on Linux: the kernel syncs files, threads do everything else that waits for the disk.
+"""Rounds of syncs on Linux: the kernel syncs files, threads do all other work that waits for the disk.
 
 Waking a thread for each round, and the event loop after it, costs a quarter of the CPU of one synchronous
-record. Decides: which works the kernel does. Leaves to others: what a round is (``flusher``).
+record. Decides: which work the kernel does. Leaves to others: the content of a round (``flusher``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raftlog.storage.os_filesystem import OsFile
 
 
 class KernelSyncs:
-    """``RunSyncs`` with a kernel that takes syncs. ``threads`` run what is no sync of one file alone."""
+    """Implements ``RunSyncs`` with the kernel. ``threads`` run all work except a sync of one file alone."""
 
     def __init__(self, aio: LinuxAio, threads: RunSyncs) -> None:
         self._aio = aio
@@ -27,7 +27,7 @@ class KernelSyncs:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __call__(self, works: Sequence[DiskWork], ended: RoundEnded) -> None:
-        """Begin a whole round, which ends when its last work has."""
+        """Begin a whole round; it ends when its last work is done."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop = loop
@@ -43,7 +43,7 @@ class KernelSyncs:
     def _is_begun(self, work: DiskWork, number: int, this_round: _MixedRound) -> bool:
         if not isinstance(work, LogSync) or (file := work.begin_alone()) is None:
             return False
-        # Not a subclass of it, which may sync in a way of its own.
+        # Not for subclasses of ``OsFile``, whose ``sync`` may differ.
         if type(file) is OsFile and (descriptor := file.begin_sync()) is not None:
             is_begun = self._aio.begin(descriptor, partial(this_round.file_synced, number, work))
             file.end_sync()  # the kernel keeps the file open
@@ -54,7 +54,7 @@ class KernelSyncs:
 
 
 class _MixedRound:
-    """Works of which some run on threads."""
+    """A round of which some work runs on threads."""
 
     __slots__ = ("_broken", "_ended", "_errors", "_left")
 
@@ -65,7 +65,7 @@ class _MixedRound:
         self._left = works
 
     def file_synced(self, number: int, work: LogSync, code: int) -> None:
-        """The kernel has done one of them, or failed with this error."""
+        """Note that the kernel has finished one sync, with error number ``code`` or 0."""
         error = OSError(code, os.strerror(code), work.files[0].path) if code else None
         work.end_alone(error)
         self._errors[number] = error

@@ -1,7 +1,7 @@
-"""One request's way to the leader of a Raft group that any broker may lead.
+"""The search of one request for the leader of a Raft group that any broker may lead.
 
-Decides: which broker is asked next, when a request is repeated, and when to give up. Leaves to others:
-asking, and what the user is told (``partitions.routing.gateway``, ``partitions.metadata.service``).
+Decides: which broker to ask next, when to repeat a request, and when to give up. Leaves to others:
+asking, and the answer to the user (``partitions.routing.gateway``, ``partitions.metadata.service``).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from raftlog.types import NodeId
 
 Answer = TypeVar("Answer")
 
-PATIENCE_S: Final = 2.0  # how long a group may take to find a leader before its users are told
+PATIENCE_S: Final = 2.0  # the time that a group may be without a leader before its users get an error
 PAUSE_MIN_S: Final = 0.01
 PAUSE_MAX_S: Final = 0.1
-UNANSWERED: Final = (NotLeader, NoLeader, ConnectionLost, CommitUnknown)  # it may not lead any more
-SERVED_S: Final = 0.25  # an answer that took longer came from a leader: patience begins again
+UNANSWERED: Final = (NotLeader, NoLeader, ConnectionLost, CommitUnknown)  # the broker may not lead any more
+SERVED_S: Final = 0.25  # an answer that took longer came from a leader: the patience starts again
 
 
 class LeaderNotFound(Exception):
@@ -39,7 +39,7 @@ class LeaderNotFound(Exception):
 
 
 class InDoubt(Exception):
-    """The request may have been carried out."""
+    """The request may have been carried out, but no leader has confirmed it."""
 
     def __init__(self, last: RaftlogError | None) -> None:
         super().__init__(str(last))
@@ -47,7 +47,7 @@ class InDoubt(Exception):
 
 
 class Refused(NamedTuple):
-    """The refusal of a broker that was asked before the search, at a time of the event loop."""
+    """The refusal of a broker that was asked before the search, with the time of the event loop."""
 
     node: NodeId
     asked_at: float
@@ -55,9 +55,9 @@ class Refused(NamedTuple):
 
 
 class LeaderSearch:
-    """Starts with what is known, follows hints, and never asks one broker twice without a pause.
+    """Asks brokers: known candidates first, then hints; never one broker twice without a pause.
 
-    ``deadline`` is a time of the event loop; ``patience_s`` of it may pass without a leader.
+    ``deadline`` is a time of the event loop; the search ends after ``patience_s`` without a leader.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class LeaderSearch:
         is_repeatable: Callable[[], bool] | None,
         refused: Refused | None = None,
     ) -> Answer:
-        """Ask until the leader answers; never again what may have happened, unless that is harmless.
+        """Ask until the leader answers; repeat a request that may have happened only if that is harmless.
 
-        ``candidates`` are the brokers that may lead, the likeliest first. ``is_repeatable`` is None for
+        ``candidates`` are the brokers that may lead, the most likely first. ``is_repeatable`` is None for
         requests that change nothing. ``refused`` is the first answer, if there was one, of ``UNANSWERED``.
-        Raises ``LeaderNotFound``, ``InDoubt``, and what the leader refuses.
+        Raises ``LeaderNotFound``, ``InDoubt``, and the leader's refusals.
         """
         last: RaftlogError | None = None
         is_in_doubt = False
@@ -109,7 +109,7 @@ class LeaderSearch:
             except UNANSWERED as refusal:
                 self._leaders.pop(self._group, None)
                 last = error = refusal
-                release(refusal)  # it stays in this frame, which its traceback has, and so the request
+                release(refusal)  # its traceback refers to this frame, which holds the error and the request
                 if is_repeatable is not None and may_have_happened(refusal):
                     is_in_doubt = True
                     if refusal.details.get("committed") is True or not is_repeatable():
@@ -128,7 +128,7 @@ class LeaderSearch:
         return refused.error
 
     def _choose(self, candidates: Iterable[NodeId | None]) -> NodeId | None:
-        """The next to ask; None when all have been asked."""
+        """The next broker to ask; None when all have been asked."""
         self._began = asyncio.get_running_loop().time()
         for node in (self._hint, *candidates):
             if node is not None and node not in self._asked:
@@ -137,7 +137,7 @@ class LeaderSearch:
         return None
 
     async def _continues(self, error: RaftlogError | None) -> bool:
-        """Take note of a refusal, or with None pause; False when it is time to give up."""
+        """Note a refusal, or pause if it is None; return False when it is time to give up."""
         now = asyncio.get_running_loop().time()
         if self._gives_up_at is None or now - self._began > SERVED_S:
             self._gives_up_at = min(now + self._patience_s, self._deadline)
@@ -155,7 +155,7 @@ class LeaderSearch:
 
 
 def may_have_happened(refusal: RaftlogError) -> bool:
-    """Whether what was asked may have been done, or may still be."""
+    """Whether the request may have been carried out, or may still be."""
     return isinstance(refusal, CommitUnknown) or (
         isinstance(refusal, ConnectionLost) and refusal.details.get("sent") is not False
     )

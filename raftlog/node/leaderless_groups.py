@@ -1,7 +1,7 @@
-"""Groups of one broker that have lost a peer, or hear from it again: some of them are told with each tick.
+"""Groups of one broker that have lost a peer, or hear it again: some of them are notified at each tick.
 
-A broker that dies leaves hundreds without a leader. All at once, their votes would wait so long for the disk
-that every election would time out, again and again.
+A broker that dies leaves hundreds of groups without a leader. If all campaigned at once, their votes would
+wait so long for the disk that every election would time out, again and again.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ ELECTIONS_PER_TICK: Final = 20  # their votes fit into one round of syncs
 
 
 class LeaderlessGroups:
-    """The groups that have lost their leader and have not been told yet, each with the lost leader.
+    """The groups that have lost their leader and are not notified yet, each with the lost leader.
 
-    Also quiescent groups led here that have lost a follower, or hear from it again: told after the others.
-    Whether a peer is reachable counts when a group is told: it may have been lost and have returned since.
+    Also quiescent groups led here that have lost a follower, or hear it again: notified after the others.
+    The peer's state at the time of the notification counts: it may have been lost and have returned since.
     """
 
     def __init__(
@@ -29,19 +29,19 @@ class LeaderlessGroups:
         self._groups = groups
         self._is_reachable = is_reachable
         self._lost: dict[tuple[GroupId, NodeId], None] = {}
-        self._led: dict[tuple[GroupId, NodeId], bool] = {}  # and whether the follower was lost
+        self._led: dict[tuple[GroupId, NodeId], bool] = {}  # the value: whether the follower was lost
 
     def __bool__(self) -> bool:
         return bool(self._lost or self._led)
 
     def opened(self, group: RaftGroup[object]) -> None:
-        """Tell a group that was opened which peers are unreachable."""
+        """Notify a newly opened group of its unreachable peers."""
         for peer in group.membership.members:
             if not self._is_reachable(peer):
                 group.peer_unreachable(peer)
 
     def peer_lost(self, peer: NodeId, active: Container[GroupId]) -> None:
-        """Tell groups that a peer is lost: those that it led some at a time, ``active`` ones first."""
+        """Notify groups that a peer is lost: groups that it led a few at a time, ``active`` ones first."""
         for group_id, group in self._groups.items():
             if group.leader == peer:
                 self._lost[group_id, peer] = None
@@ -54,7 +54,7 @@ class LeaderlessGroups:
         self.elect_some()
 
     def peer_reachable(self, peer: NodeId, active: Container[GroupId]) -> None:
-        """Tell groups that a peer is heard from again, if they were told that it is lost."""
+        """Notify groups that a peer is heard again, if they were notified of its loss."""
         for group_id, group in self._groups.items():
             if peer in group.unreachable:
                 if group.is_leader and group_id not in active:
@@ -63,7 +63,7 @@ class LeaderlessGroups:
                     group.peer_reachable(peer)
 
     def elect_some(self) -> None:
-        """Tell as many as one tick allows."""
+        """Notify as many groups as one tick allows."""
         left = ELECTIONS_PER_TICK
         for group_id, peer in list(islice(self._lost, left)):
             left -= 1
@@ -78,7 +78,7 @@ class LeaderlessGroups:
                 self._tell(group, peer, had_effect=was_lost and group.is_leader)
 
     def _tell(self, group: RaftGroup[object], peer: NodeId, *, had_effect: bool) -> None:
-        """``had_effect``: the group's leader is the peer or this broker, so a past loss counts, too."""
+        """Notify a group. ``had_effect``: the peer or this broker leads it, so a past loss counts, too."""
         is_reachable = self._is_reachable(peer)
         if had_effect or not is_reachable:
             group.peer_unreachable(peer)

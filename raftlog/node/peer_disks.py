@@ -1,12 +1,13 @@
 """Exchange of disk ids and ages between brokers, so that no broker takes part with an older copy of its disk.
 
 The first frame on each link names the sender's disk and its age (``raftlog.storage.disk_age``). So a broker
-never acts on a message from an older copy of a disk that it knows: the name arrives before the message. It
-answers with what it knows, and drops all other frames of that peer until the peer names another disk. A peer
-that it cannot reach, and so cannot answer, is told when it dials again, for its log.
+never acts on a message from a known older copy of a disk: the name arrives before the message. The broker
+answers with the newer state that it knows, and drops all other frames of that peer until the peer names
+another disk. A peer that cannot be reached, and so cannot be answered, gets the reason when it dials again,
+for its log.
 
-Decides: whose frames are dropped, and when this broker has to begin again. Leaves to others: what an older
-copy is, and what becomes of it (``raftlog.hosting.opener``).
+Decides: whose frames are dropped, and when this broker has to begin again. Leaves to others: which disk is an
+older copy (``disk_age``), and its treatment (``raftlog.hosting.opener``).
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ class _Name(msgspec.Struct, frozen=True, array_like=True):
     """The content of a ``DISK`` frame."""
 
     mine: Disk
-    newer: Disk | None = None  # than the disk that the receiver's broker has named, which is refused
-    refused_id: str = ""  # of that disk
+    newer: Disk | None = None  # a newer state of the disk that the receiver has named, which is refused
+    refused_id: str = ""  # the id of the refused disk
 
 
 class PeerDisks:
-    """One broker's. ``on_older_copy`` is called once its own disk is found to be an older copy."""
+    """The exchange of one broker. ``on_older_copy``: called when its own disk is an older copy."""
 
     def __init__(
         self,
@@ -51,18 +52,18 @@ class PeerDisks:
     ) -> None:
         self.age = age
         self.refused: dict[NodeId, str] = {}  # peers whose frames are dropped, and the ids of their disks
-        self._older: set[NodeId] = set()  # those of them whose disk is an older copy, and that are told so
-        self._unreached: dict[NodeId, Disk] = {}  # those that name another disk than the known one
+        self._older: set[NodeId] = set()  # refused peers whose disk is an older copy, and that get an answer
+        self._unreached: dict[NodeId, Disk] = {}  # refused peers that name another disk than the known one
         self._transport = transport
         self._on_older_copy = on_older_copy
         self._run_blocking = run_blocking
         self._linked: set[NodeId] = set()
-        self._is_found = False  # this disk is an older copy
-        self._rises_now = False  # without waiting for the interval
+        self._is_found = False  # whether this disk is known to be an older copy
+        self._rises_now = False  # whether the age must rise without waiting for the interval
         self._wake = asyncio.Event()
 
     def connected(self, peer: NodeId) -> None:
-        """The link to a peer stands, and nothing has left over it."""
+        """Name this disk on a new link to a peer, before all other frames."""
         self._linked.add(peer)
         self._name(peer)
         if peer in self._unreached:
@@ -72,28 +73,28 @@ class PeerDisks:
             self._wake.set()
 
     def lost(self, peer: NodeId) -> None:
-        """A link has ended."""
+        """Note that a link has ended."""
         self._linked.discard(peer)
         self._unreached.pop(peer, None)  # the next link may lead to another process
 
     def received(self, peer: NodeId, head: memoryview) -> None:
-        """A peer names its disk. Raises ``MalformedFrame``."""
+        """Handle the frame in which a peer names its disk. Raises ``MalformedFrame``."""
         try:
             name = msgspec.msgpack.decode(head, type=_Name)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise MalformedFrame(f"name of a disk: {error}") from error
+            raise MalformedFrame(f"the name of a disk is malformed: {error}") from error
         self._judge(peer, name.mine)
         if name.newer is not None and not self._is_found and self._is_older(name.newer, name.refused_id):
             _log.error(
-                "broker %d knows a newer state of this disk: it is an older copy, such as a restored backup, "
-                "and has lost votes and records; this broker starts again, and its replicas rejoin",
+                "broker %d knows a newer state of this disk: this disk is an older copy, such as a restored "
+                "backup, and has lost votes and records; this broker restarts, and its replicas rejoin",
                 peer,
             )
             self._is_found = True
             self._wake.set()
 
     async def run(self, interval_ms: int) -> None:
-        """Let the disk age and store what peers tell, until this disk is found to be an older copy."""
+        """Raise the disk's age at intervals and store the peers' disks, until this disk is an older copy."""
         now = asyncio.get_running_loop().time
         rises_at = now() + interval_ms / 1000
         while not (self._is_found or await self._found_by(rises_at)):
@@ -106,7 +107,7 @@ class PeerDisks:
         self._on_older_copy()
 
     async def _found_by(self, time_s: float) -> bool:
-        """Wait for news, or until a time of the loop. Whether this disk is an older copy."""
+        """Wait for news, or until a time of the loop; return whether this disk is an older copy."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(time_s):
                 await self._wake.wait()
@@ -114,12 +115,12 @@ class PeerDisks:
         return self._is_found
 
     async def _mark_older_copy(self) -> None:
-        """Note it for the next start, which else would take part like this one until it is told again."""
+        """Record the finding for the next start; without it, that start would take part until told again."""
         while True:
             try:
                 await self._run_blocking(self.age.mark_older_copy)
             except OSError as error:
-                _log.error("that this disk is an older copy cannot be noted, it is tried again: %s", error)
+                _log.error("cannot record that this disk is an older copy; retrying: %s", error)
                 await asyncio.sleep(MARK_AGAIN_S)
             else:
                 return
@@ -130,11 +131,11 @@ class PeerDisks:
                 self._name(peer)
 
     async def _store(self, record: DiskRecord) -> bool:
-        """Whether the record is durable."""
+        """Store a record; return whether it is durable."""
         try:
             await self._run_blocking(lambda: self.age.keep(record))
         except OSError as error:
-            _log.warning("the ages of disks could not be noted, it is tried again: %s", error)
+            _log.warning("cannot store the ages of disks; retrying: %s", error)
             return False
         return True
 
@@ -142,7 +143,7 @@ class PeerDisks:
         """Let a peer take part, or drop its frames.
 
         A disk that is not the known one replaces it only in a process that can be reached: of two processes
-        with one broker's id, the one that runs where the broker is dialled.
+        with one broker's id, the reachable one at the broker's address counts.
         """
         known = self.age.known_of(peer)
         self._unreached.pop(peer, None)
@@ -178,5 +179,5 @@ class PeerDisks:
         self._transport.send(peer, encode_frame(FrameKind.DISK, name))
 
     def _is_older(self, newer: Disk, refused_id: str) -> bool:
-        """Whether a verdict is about this disk: another process with this broker's id may have named it."""
+        """Whether a finding is about this disk: another process with this broker's id may have named one."""
         return refused_id == self.age.disk.disk_id and not self.age.disk.continues(newer)

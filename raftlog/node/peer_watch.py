@@ -1,12 +1,13 @@
-"""Which peers are reachable, and which have fallen silent on a link that stands.
+"""Reachable peers, and peers that have become silent on a connected link.
 
-Decides: when a peer counts as reachable and as silent. Leaves to others: what follows (``group_host``).
-Time is counted in this process's own ticks: while it was held up no tick passed, and no peer was silent.
+Decides: when a peer counts as reachable and as silent. Leaves to others: the consequences (``group_host``).
+Time is counted in this process's own ticks: while the process was held up, no tick passed, and no peer
+was silent.
 
 A peer on a busy machine sends its frames late. If it counted as lost, its groups would hold elections, which
-make all brokers busier, and more frames late. A peer is therefore silent only after a multiple of the longest
+make all brokers busier, and more frames late. So a peer is silent only after a multiple of the longest
 gap between its recent frames: an accrual failure detector (Hayashibara et al., 2004) without its statistics.
-The silence for which its link was ended is such a gap, too: a peer that is slow from one moment on keeps its
+The silence for which its link was ended is such a gap, too: a peer that suddenly became slow keeps its
 next link.
 """
 
@@ -17,13 +18,13 @@ from typing import Final
 
 from raftlog.types import NodeId
 
-PACE_TICKS: Final = 200  # a gap between frames counts for one to two times this long
-SILENCE_GAPS: Final = 3  # a silence is longer than this many of the longest gaps
-SILENCE_MAX: Final = 6  # in shortest election timeouts: what is longer is a silence whatever the gaps
+PACE_TICKS: Final = 200  # a gap between frames counts for one to two times this number of ticks
+SILENCE_GAPS: Final = 3  # a silence is longer than this multiple of the longest gap
+SILENCE_MAX: Final = 6  # in shortest election timeouts: a longer time is always a silence
 
 
 class PeerWatch:
-    """The peers of one broker. ``seconds_since_heard`` is the transport's, which counts any bytes."""
+    """The peers of one broker. ``seconds_since_heard`` is the transport's, which counts all bytes."""
 
     def __init__(
         self, silence_ticks: int, tick_ms: int, seconds_since_heard: Callable[[NodeId], float]
@@ -32,10 +33,10 @@ class PeerWatch:
         self._tick_s = tick_ms / 1000
         self._seconds_since_heard = seconds_since_heard
         self._met: set[NodeId] = set()
-        self._heard: dict[NodeId, int] = {}  # peers that are reachable, and when they were last heard
-        self._connected: dict[NodeId, int] = {}  # peers with an open link, and since when
+        self._heard: dict[NodeId, int] = {}  # reachable peers, and the tick of their last frame
+        self._connected: dict[NodeId, int] = {}  # peers with an open link, and the tick of its begin
         self._declining: set[NodeId] = set()  # peers that want no leadership
-        # The longest gap between two frames of each peer, in these ``PACE_TICKS`` and in those before.
+        # The longest gap between two frames of each peer, in the present and the previous ``PACE_TICKS``.
         self._gaps: dict[NodeId, int] = {}
         self._gaps_before: dict[NodeId, int] = {}
         self.ticks = 0
@@ -48,41 +49,41 @@ class PeerWatch:
 
     @property
     def known(self) -> list[NodeId]:
-        """Peers that want to hear that this broker is alive: those of its groups, and linked ones."""
+        """Peers that must hear that this broker is alive: members of its groups, and linked peers."""
         return sorted(self._met | self._connected.keys())
 
     @property
     def successors(self) -> list[NodeId]:
-        """Peers that may lead: reachable, and not declining it."""
+        """Peers that may lead: reachable, and not declining leadership."""
         return [peer for peer in self._heard if peer not in self._declining]
 
     @property
     def reachable(self) -> frozenset[NodeId]:
-        """Peers that were heard, and have neither lost their link since nor fallen silent."""
+        """Peers that were heard, and have neither lost their link since nor become silent."""
         return frozenset(self._heard)
 
     def is_reachable(self, peer: NodeId) -> bool:
-        """Whether it was heard, and has neither lost its link since nor fallen silent."""
+        """Whether the peer was heard, and has neither lost its link since nor become silent."""
         return peer in self._heard
 
     def is_linked(self, peer: NodeId) -> bool:
-        """Whether the link to it stands."""
+        """Whether the link to the peer is connected."""
         return peer in self._connected
 
     def declines(self, peer: NodeId) -> bool:
-        """Whether it said so last, on the link that stands."""
+        """Whether the peer has last declined leadership, on the present link."""
         return peer in self._declining
 
     def watch_peers(self, peers: Iterable[NodeId]) -> None:
-        """Watch peers that take part in a group with this broker, or did."""
+        """Watch peers that take or took part in a group with this broker."""
         self._met.update(peers)
 
     def forget(self, peer: NodeId) -> None:
-        """Forget a peer that takes part in no group any more. The transport reports the end of its links."""
+        """Forget a peer that takes part in no group. The transport reports the end of its links."""
         self._met.discard(peer)
 
     def heard(self, peer: NodeId) -> bool:
-        """A frame has come from it; whether it was unreachable before."""
+        """Note a frame from a peer; return whether the peer was unreachable before."""
         ticks, before = self.ticks, self._heard.get(peer)
         if before == ticks:  # nearly always
             return False
@@ -93,7 +94,7 @@ class PeerWatch:
         return False
 
     def fell_silent(self, peer: NodeId) -> None:
-        """Note the gap of a silent peer, whose link is about to be ended."""
+        """Note the gap of a silent peer whose link is about to be ended."""
         self._note_gap(peer, self.ticks - self._heard.get(peer, self.ticks))
 
     def _note_gap(self, peer: NodeId, gap: int) -> None:
@@ -101,23 +102,23 @@ class PeerWatch:
             self._gaps[peer] = gap
 
     def said(self, peer: NodeId, *, declines_leadership: bool) -> None:
-        """Note whether a peer declines leadership, since it is stopping or lacks room."""
+        """Note whether a peer declines leadership, because it is stopping or lacks room."""
         (self._declining.add if declines_leadership else self._declining.discard)(peer)
 
     def connected(self, peer: NodeId) -> None:
-        """The link to it stands: from now on it is to be heard."""
+        """Note that the link to a peer is connected; from now on the peer must be heard."""
         self._connected[peer] = self.ticks
 
     def lost(self, peer: NodeId) -> None:
-        """A link has ended."""
+        """Note that a link has ended."""
         self._heard.pop(peer, None)
         self._connected.pop(peer, None)
         self._declining.discard(peer)
 
     def is_silent(self, peer: NodeId) -> bool:
-        """Whether a link stands and nothing has come for longer than the peer may take.
+        """Whether a link is connected and no byte has come for longer than the peer may take.
 
-        Not even bytes: a frame that is still coming in has not been counted as heard yet.
+        Bytes count, because a frame that is still arriving has not been counted as heard yet.
         """
         since = self._heard.get(peer, self._connected.get(peer, self.ticks))
         gap = max(self._gaps.get(peer, 0), self._gaps_before.get(peer, 0))

@@ -1,10 +1,10 @@
-"""Reading a log without holding up the event loop.
+"""Reads of a log that do not block the event loop.
 
-Decides: what is read on the loop (little, of the newest batches, which the page cache holds) and what on a
-thread: all else, since it may wait for the disk and its checksums take time. Leaves to others: what is
-checked (``storage``), and what becomes of a damaged replica (the reader).
+Decides: what is read on the loop (a few of the newest batches, which the page cache holds) and what on a
+thread: all other reads, since they may wait for the disk and their checksums take time. Leaves to others:
+what is checked (``storage``), and the consequences of damage (the reader).
 
-A broker that has no file descriptor, memory or thread left cannot read for now, and its log is not damaged:
+A broker without a free file descriptor, memory or thread cannot read for now, but its log is not damaged:
 ``Overloaded``.
 """
 
@@ -25,23 +25,23 @@ Result = TypeVar("Result")
 
 READ_THREADS: Final = 4
 ON_LOOP_BYTES_MAX: Final = 256 << 10
-PIECE_BYTES: Final = 512 << 10  # the processor's cache holds it while it is read, checked and sent
-IN_PIECES_BYTES_MIN: Final = 4 << 20  # smaller results are read as a whole, into memory that is used again
+PIECE_BYTES: Final = 512 << 10  # fits into the processor's cache while it is read, checked and sent
+IN_PIECES_BYTES_MIN: Final = 4 << 20  # smaller results are read as a whole, into reused memory
 CANNOT_READ: Final = "the log cannot be read"
 READ_FAILURES: Final = (LogCorrupt, OSError, MemoryError, RuntimeError)
-"""What a read raises where the log is damaged, its disk has failed, or something is exhausted."""
+"""The errors of a read for a damaged log, a failed disk, or exhaustion."""
 
-_threads = ThreadPoolExecutor(READ_THREADS, "read")  # starts none before it is needed
+_threads = ThreadPoolExecutor(READ_THREADS, "read")  # threads start with their first work
 
 
 class LogChanged(Exception):
-    """Entries were removed from the log while it was read: look at what is there now."""
+    """Entries were removed from the log while it was read: read the log again."""
 
 
 class UnreadBatches:
-    """The batches behind the first ones of a read: each piece is read and checked when it is asked for.
+    """The batches after the first piece of a read: each piece is read and checked on demand.
 
-    Appends, rolls and retention change nothing in it, since its files stay open.
+    Appends, rolls and retention do not affect it, since its files stay open.
     """
 
     __slots__ = ("_pieces", "left_bytes", "on_failure")
@@ -58,7 +58,7 @@ class UnreadBatches:
         return piece
 
     def failed(self, error: Exception) -> None:
-        """Tell the replica why no piece came."""
+        """Report to the replica why a piece could not be read."""
         self.on_failure(error)
 
 
@@ -67,7 +67,7 @@ def _ignore(error: Exception) -> None:
 
 
 class LogBytes(NamedTuple):
-    """Checked batches up to ``last``, back to back: ``data`` and what ``rest`` reads."""
+    """Checked contiguous batches up to ``last``: ``data``, then the pieces of ``rest``."""
 
     last: Index
     data: bytes | memoryview
@@ -80,9 +80,9 @@ def on_thread(work: Callable[[], Result]) -> Awaitable[Result]:
 
 
 async def read_part(log: ReadableLog, part: LogPart, work: Callable[[LogReader], Result]) -> Result:
-    """Run ``work`` on a part of the log on a thread; that part may have left the log by then.
+    """Run ``work`` on a thread with a part of the log, which may have left the log meanwhile.
 
-    Raises ``LogChanged``, ``Overloaded``, and ``LogCorrupt`` and ``OSError`` where the log is damaged.
+    Raises ``LogChanged`` and ``Overloaded``; ``LogCorrupt`` and ``OSError`` if the log is damaged.
     """
     removals = log.removals
     try:
@@ -97,7 +97,7 @@ async def read_part(log: ReadableLog, part: LogPart, work: Callable[[LogReader],
 
 
 def read_recent(log: ReadableLog, first: Index, last: Index, *, bytes_max: int) -> LogBytes | None:
-    """A few of the newest batches, read at once; else None.
+    """Read a few of the newest batches at once; None if that is not possible without blocking.
 
     Raises ``Overloaded``, ``LogCorrupt`` and ``OSError``.
     """
@@ -114,10 +114,10 @@ def read_recent(log: ReadableLog, first: Index, last: Index, *, bytes_max: int) 
 async def read_batches(
     log: ReadableLog, first: Index, last: Index, *, bytes_max: int, in_pieces: bool = False
 ) -> LogBytes:
-    """The bytes of ``log.read(...).read()``, without what a gap batch at their beginning has below ``first``.
+    """Read batches; a gap batch at their beginning is cut to start at ``first``.
 
-    A caller that can take many of them ``in_pieces`` gets the first ones and an ``UnreadBatches``.
-    Raises ``OffsetOutOfRange`` when ``first..last`` is not in the log, and what ``read_part`` raises.
+    With ``in_pieces``, a large result is returned as its first piece and an ``UnreadBatches``.
+    Raises ``OffsetOutOfRange`` if ``first..last`` is not in the log, and the errors of ``read_part``.
     """
     found = read_recent(log, first, last, bytes_max=bytes_max)
     if found is None:

@@ -1,9 +1,9 @@
 """Requests and answers between brokers, over the authenticated links that also carry Raft's messages.
 
-Decides: how an answer finds its question, how an error travels, and how many questions of each class may
-be open and worked on at once. Leaves to others: what the services do, and the bounds (``rpc_classes``).
-A call is not retried here; when the link breaks or the time runs out the caller gets ``ConnectionLost``
-and only it knows whether asking again is harmless.
+Decides: how an answer finds its request, how an error is transported, and how many requests of each class may
+be open and handled at once. Leaves to others: what the services do, and the bounds (``rpc_classes``).
+A call is not retried here: if the link breaks or the time runs out the caller gets ``ConnectionLost``,
+and the caller alone knows whether a repetition is harmless.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from raftlog.wire.decoding import UNREADABLE
 
 Answering = Awaitable[tuple[bytes, Sequence[Buffer]]]
 Handler = Callable[[NodeId, bytes, memoryview], Answering]
-"""Takes caller, head and payload; gives head and payload of the answer, or raises a RaftlogError."""
+"""Receives caller, head and payload; returns head and payload of the answer, or raises a RaftlogError."""
 
 Body = TypeVar("Body")
 
-ANSWER_AGAIN_S: Final = 0.05  # an answer that cannot leave is sent again after so long
+ANSWER_AGAIN_S: Final = 0.05  # the pause before an answer that could not leave is sent again
 ANSWER_TRIES_MAX: Final = 100
 HELD_BYTES_MAX: Final = 32 << 20  # of records in answers that cannot leave
 _log = logging.getLogger("raftlog.node")
 
 
 class Calls:
-    """One broker's open questions and the services it offers to its peers.
+    """One broker's open requests, and the services that it offers to its peers.
 
-    ``first_id`` should be drawn anew in each incarnation of a process: the answer to a question of an
-    earlier one must not be taken for the answer to one of this.
+    ``first_id`` should be drawn at random in each incarnation of a process: an answer to a request of an
+    earlier incarnation must not be mistaken for an answer to a present request.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Calls:
         self._held_bytes = 0  # of answers that cannot leave
 
     def serve(self, service: Service, handler: Handler) -> None:
-        """Offer a service under its name; one handler a name."""
+        """Offer a service under its name; each name has one handler."""
         self._services[service.name] = service, handler
 
     async def call(
@@ -72,12 +72,12 @@ class Calls:
         *,
         timeout_ms: int,
     ) -> tuple[bytes, memoryview]:
-        """Ask a peer; return head and payload of its answer.
+        """Send a request to a peer; return head and payload of its answer.
 
-        Raises what the handler raised, by its code, and ``ConnectionLost`` when the link is or
-        goes down or ``timeout_ms`` runs out: ``sent`` in its details says whether the question
-        may have arrived. Raises ``InvalidRequest`` when it is larger than a frame may be, and
-        ``Overloaded``, with nothing done, when here or there too many calls of its class are open.
+        Raises the handler's error, by its code. Raises ``ConnectionLost`` if the link is or
+        goes down or ``timeout_ms`` runs out: ``sent`` in its details says whether the request
+        may have arrived. Raises ``InvalidRequest`` if the request is too large for a frame, and
+        ``Overloaded``, with nothing done, if too many calls of its class are open on either side.
         """
         kind = _class_of(service, head)
         if self._asked[kind] >= CALLS_MAX[kind]:
@@ -99,7 +99,7 @@ class Calls:
             self._asked[kind] -= 1
 
     def frame_received(self, sender: NodeId, kind: FrameKind, head: memoryview, payload: memoryview) -> None:
-        """Take a ``CALL``, ``ANSWER`` or ``FAILURE`` frame. Raises ``MalformedFrame``."""
+        """Handle a ``CALL``, ``ANSWER`` or ``FAILURE`` frame. Raises ``MalformedFrame``."""
         fields = unpack_head(head)
         if kind is FrameKind.CALL:
             self._question(sender, fields, payload)
@@ -108,17 +108,17 @@ class Calls:
             fields[0] if fields and isinstance(fields[0], int) else -1, (None, None)
         )
         if future is None or asked != sender or future.done():
-            return  # its caller has gone
+            return  # the caller no longer waits
         match kind, fields:
             case FrameKind.ANSWER, [_, bytes(answer)]:
                 future.set_result((answer, payload))
             case FrameKind.FAILURE, [_, str(code), str(message), dict(details)]:
                 future.set_exception(from_code(code, message, details))
             case _:
-                raise MalformedFrame(f"answer {fields!r}")
+                raise MalformedFrame(f"the answer {fields!r} is malformed")
 
     def peer_lost(self, peer: NodeId) -> None:
-        """Fail every question that this peer still owes an answer, and drop its own questions."""
+        """Fail all open requests to this peer, and cancel the handling of its own requests."""
         for asked, future in self._open.values():
             if asked == peer and not future.done():
                 future.set_exception(ConnectionLost(f"lost broker {peer} before it answered", sent=True))
@@ -127,7 +127,7 @@ class Calls:
                 task.cancel()
 
     async def stop(self) -> None:
-        """Cancel the handlers that run."""
+        """Cancel the running handlers."""
         tasks = list(self._running)
         for task in tasks:
             task.cancel()
@@ -138,10 +138,10 @@ class Calls:
             case [int(call_id), str(name), bytes(head)]:
                 pass
             case _:
-                raise MalformedFrame(f"question {fields!r}")
+                raise MalformedFrame(f"the request {fields!r} is malformed")
         service, handler = self._services.get(name, (None, None))
         if service is None or handler is None:
-            # An older release: another broker may do what this one does not know.
+            # An older release: another broker may offer this service.
             refusal: RaftlogError = NotLeader(f"this broker offers no service {name!r}", leader=None)
         elif self._served[kind := _class_of(service, head)] >= CALLS_MAX[kind]:
             refusal = _overloaded(kind)
@@ -161,11 +161,11 @@ class Calls:
     async def _answer(
         self, sender: NodeId, call_id: int, service: Service, answer: Callable[[], Answering]
     ) -> None:
-        # A fetch has no effect: its answer may be dropped.
+        # A fetch has no effect, so its answer may be dropped.
         instead = partial(_failure, call_id, _TOO_MUCH_HELD) if service.kind is CallClass.FETCH else None
         try:
             await self._deliver(sender, await _frame_of(call_id, sender, service, answer), instead)
-        except InvalidRequest as error:  # it is too large, and what was asked is done
+        except InvalidRequest as error:  # the answer is too large, and the request was carried out
             _log.error("the answer of service %s for broker %d is lost: %s", service.name, sender, error)
             await self._deliver(sender, _failure(call_id, _lost(f"the answer of {service.name} is {error}")))
 
@@ -175,9 +175,9 @@ class Calls:
         frame: Sequence[Buffer],
         instead: Callable[[], Sequence[Buffer]] | None = None,
     ) -> None:
-        """Send an answer once its link takes it: the question came over another one, and its caller waits.
+        """Send an answer once its link accepts it: the request came over another link, and its caller waits.
 
-        ``instead`` takes its place where too many bytes wait already.
+        The result of ``instead`` is sent if too many bytes wait already.
         """
         if self._send(peer, frame):
             return
@@ -204,7 +204,7 @@ def _class_of(service: Service, head: bytes) -> CallClass:
     try:
         return service.kind if service.kind_of is None else service.kind_of(head)
     except UNREADABLE:
-        return service.kind  # the handler refuses it
+        return service.kind  # the handler refuses the malformed head
 
 
 def _lost(why: str) -> ConnectionLost:
@@ -219,7 +219,7 @@ def _overloaded(kind: CallClass) -> Overloaded:
 
 
 _TOO_MUCH_HELD: Final = Overloaded(
-    "too many records wait for their way to the broker that was asked; retry, or ask their leader",
+    "too many records wait to be sent to the broker that requested them; retry, or ask their leader",
     retry_after_ms=RETRY_AFTER_MS[CallClass.FETCH],
 )
 
@@ -227,7 +227,7 @@ _TOO_MUCH_HELD: Final = Overloaded(
 async def _frame_of(
     call_id: int, sender: NodeId, service: Service, answer: Callable[[], Answering]
 ) -> list[Buffer]:
-    """The answer or the failure as a frame alone: no caller holds the records beside it."""
+    """Run a handler; return the frame of its answer or failure, so that no caller keeps the records."""
     try:
         head, data = await answer()
         return encode_frame(FrameKind.ANSWER, [call_id, head], data)
@@ -235,10 +235,10 @@ async def _frame_of(
         release(error)
         return _failure(call_id, error)
     except Exception as error:
-        # What it has done is not known: the caller must not take it for refused.
+        # The effect of the request is unknown: the caller must not treat it as refused.
         _log.exception("service %s failed for broker %d", service.name, sender)
         release(error)
-        return _failure(call_id, _lost(f"{service.name} failed there"))
+        return _failure(call_id, _lost(f"service {service.name} failed on the broker that was asked"))
 
 
 def _failure(call_id: int, error: RaftlogError) -> list[Buffer]:
@@ -246,25 +246,25 @@ def _failure(call_id: int, error: RaftlogError) -> list[Buffer]:
 
 
 def encode_body(body: object) -> bytes:
-    """The head of a question or an answer: a struct, or what msgspec knows besides."""
+    """Encode the head of a request or an answer: a struct, or any value that msgspec encodes."""
     return msgspec.msgpack.encode(body)
 
 
 def decode_body(head: bytes, kind: type[Body]) -> Body:
-    """The struct in the head of a question or an answer. Raises ``InvalidRequest``."""
+    """Decode the struct in the head of a request or an answer. Raises ``InvalidRequest``."""
     try:
         return msgspec.msgpack.decode(head, type=kind)
     except UNREADABLE as error:
         name = getattr(kind, "__name__", str(kind))
         raise InvalidRequest(
-            f"a broker of another version has sent a {name} that is not understood here: {error}"
+            f"a broker of another version has sent a {name} that this broker cannot decode: {error}"
         ) from None
 
 
 def handler_of(kind: type[Body], answer: Callable[[NodeId, Body], Awaitable[object]]) -> Handler:
-    """The handler of a service whose questions and answers are bodies without payloads.
+    """The handler of a service whose requests and answers are bodies without payloads.
 
-    ``answer`` takes the caller and the question; where it gives None, the answer is empty.
+    ``answer`` receives the caller and the request; if it returns None, the answer is empty.
     """
 
     async def handle(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:

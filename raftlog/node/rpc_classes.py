@@ -1,9 +1,9 @@
-"""Classes of calls between brokers, each with a bound of its own.
+"""Classes of calls between brokers, each with its own bound.
 
-A call may wait for long: for records, for a commit, for a disk. A class that is full refuses further calls
-of its own and takes nothing from another: brokers that park thousands of long polls go on with appends, with
-changes of the metadata and with repairs. Calls that wait for what clients do, for as long as clients say, are
-in other classes than those that are answered at once, also where they are of one service.
+A call may wait for long: for records, for a commit, for a disk. A full class refuses further calls
+of its own and does not affect other classes: brokers with thousands of waiting long polls continue with
+appends, metadata changes and repairs. Calls that wait for clients, for as long as clients specify, are
+in other classes than calls that are answered at once, even within one service.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 
 class CallClass(StrEnum):
-    """Calls of one class share a bound; those of another never wait for them, nor are refused for them."""
+    """The class of a call. Calls of one class share a bound, and are independent of other classes."""
 
     METADATA = "metadata"
     REPLICAS = "replicas"
@@ -30,7 +30,7 @@ class CallClass(StrEnum):
 
 CALLS_MAX: Final[Mapping[CallClass, int]] = {
     CallClass.METADATA: 1024,
-    CallClass.REPLICAS: 1024,  # how replicas move, lead, and lose their beginnings
+    CallClass.REPLICAS: 1024,  # moves, leadership and log starts of replicas
     CallClass.REPAIR: 256,  # of logs, and the states of snapshots
     CallClass.PRODUCE: 4096,  # waits for commits
     CallClass.READ: 1024,  # answered at once
@@ -39,10 +39,10 @@ CALLS_MAX: Final[Mapping[CallClass, int]] = {
     CallClass.GROUPS: 4096,  # coordinators answer at once, or after a commit
     CallClass.GROUP_WAIT: 40_000,  # joins, heartbeats and receives that wait for members or for jobs
 }
-"""How many calls of a class one broker has open with its peers, and how many of theirs it works on.
+"""The number of calls of each class that one broker may have open with its peers, and handles for them.
 
-A waiting call takes some 2 KiB at either end. The bounds of the two classes that wait are what the clients of
-two peers may have waiting, and four times what one address may (``parked_max`` in ``broker.ports``).
+A waiting call takes some 2 KiB on each side. The bounds of the two waiting classes equal the number of
+waiting clients of two peers, and four times the number of one address (``parked_max`` in ``broker.ports``).
 """
 
 
@@ -52,15 +52,15 @@ RETRY_AFTER_MS: Final[Mapping[CallClass, int]] = {
     kind: _WAITS_MS if kind in (CallClass.LONG_POLL, CallClass.GROUP_WAIT) else _AT_ONCE_MS
     for kind in CallClass
 }
-"""After how many milliseconds a call that its full class has refused may be repeated."""
+"""The milliseconds after which a call may be repeated that was refused because its class was full."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
     """A service that a broker offers to its peers: its name on the wire, and its class of calls.
 
-    ``kind_of`` gives the class of one call by its head, for a service of which some calls may wait. It raises
-    what msgspec raises for a head that it cannot read.
+    ``kind_of`` returns the class of one call by its head, for a service of which some calls may wait. It
+    raises msgspec's errors for a malformed head.
     """
 
     name: str

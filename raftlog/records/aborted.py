@@ -1,10 +1,10 @@
-"""Which batches of a log belong to aborted transactions.
+"""Finds the batches of a log that belong to aborted transactions.
 
-Decides: whether a batch belongs to an aborted transaction. Leaves to others: how the ranges come about
+Decides: whether a batch belongs to an aborted transaction. Leaves to others: where the ranges come from
 (``partitions.replica.transaction_table``), what readers see, and what compaction removes.
 
-A producer has one transaction after the other in a partition. So its ranges do not overlap, and their order
-by first offset is that by last offset.
+A producer has at most one open transaction in a partition. So its ranges do not overlap, and their order
+by first offset equals their order by last offset.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from raftlog.records.batch import BatchHeader
 
 
 class AbortedRange(NamedTuple):
-    """Batches of this producer from the first offset to the last one, its marker, are never visible."""
+    """Offsets of one aborted transaction, whose records are never visible."""
 
     producer_id: int
     first_offset: int
-    last_offset: int
+    last_offset: int  # of the marker that ends the transaction
 
 
 class AbortedRanges:
-    """Ranges in the order of their last offsets, found by the batches in them."""
+    """Aborted ranges in the order of their last offsets, with a search by batch."""
 
     def __init__(self, ranges: Iterable[AbortedRange] = ()) -> None:
         self._ranges: list[AbortedRange] = []
@@ -41,9 +41,10 @@ class AbortedRanges:
         return iter(self._ranges)
 
     def copy(self) -> AbortedRanges:
-        """The ranges for work on another thread: none of them is forgotten there. It makes no copy of each.
+        """A shallow copy for another thread: ``forget_below`` on the original removes no range from the copy.
 
-        Ranges that are added to the original later may be found, too: no record below them belongs to them.
+        The copy may find ranges that are added to the original later; no record below those ranges is in
+        them.
         """
         copied = AbortedRanges()
         copied._ranges, copied._of_producer = self._ranges[:], self._of_producer.copy()
@@ -58,7 +59,7 @@ class AbortedRanges:
         """Forget the ranges that end below an offset."""
         count = bisect_left(self._ranges, offset, key=_last_offset)
         for producer_id, number in Counter(each.producer_id for each in self._ranges[:count]).items():
-            left = self._of_producer[producer_id][number:]  # a list of its own: copies have the other
+            left = self._of_producer[producer_id][number:]  # a new list: copies keep the old one
             if left:
                 self._of_producer[producer_id] = left
             else:
@@ -68,7 +69,7 @@ class AbortedRanges:
     def of(self, header: BatchHeader) -> AbortedRange | None:
         """The range that a batch of records belongs to; None for all other batches."""
         if not header.is_transactional or header.is_control:
-            return None  # nearly always
+            return None  # the usual case
         ranges = self._of_producer.get(header.producer_id, [])
         at = bisect_left(ranges, header.base_offset, key=_last_offset)
         if at == len(ranges) or ranges[at].first_offset > header.base_offset:

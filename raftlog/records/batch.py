@@ -35,13 +35,13 @@ APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
-TAGS_KNOWN_BIT = 0x100  # the tags of its records are in its directory (``tags``), or there are none
+TAGS_KNOWN_BIT = 0x100  # the tags of the records are in the directory (``tags``), or there are no tags
 _STAMPED_BITS = APPEND_TIME_BIT | CONTROL_BIT  # the leader sets max_timestamp
 
 SEQUENCE_MAX = (1 << 31) - 1
-EPOCH_MAX = (1 << 15) - 1  # of a producer
+EPOCH_MAX = (1 << 15) - 1  # the highest epoch of a producer
 NO_TIMESTAMP = -1
-NO_EPOCH = -1  # of a leader, before there is one
+NO_EPOCH = -1  # the leader epoch before there is a leader
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 pack_header = _HEADER.pack  # the 61 bytes of the fields of ``BatchHeader``
@@ -50,8 +50,8 @@ _LEADER_EPOCH = struct.Struct(">i")
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
 _CHECKSUM = struct.Struct(">I")
-_SUMMARY = struct.Struct(">qiibI2xi")  # what ``find_damage`` needs of a header
-_header_of = tuple.__new__  # what ``_make`` does, without two calls
+_SUMMARY = struct.Struct(">qiibI2xi")  # the header fields that ``find_damage`` needs
+_header_of = tuple.__new__  # does the work of ``_make`` without two calls
 _NEVER_RELEASE_GIL = 0  # a megabyte takes 40 µs; releasing the interpreter lock costs more
 
 
@@ -59,7 +59,7 @@ _CODECS = tuple(Codec)
 
 
 class BatchHeader(NamedTuple):
-    """The fields of a batch's header, in the order of its bytes."""
+    """The fields of a batch's header, in the order of their bytes."""
 
     base_offset: int
     batch_length: int
@@ -77,7 +77,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The whole batch, header included."""
+        """The bytes of the whole batch, header included."""
         return self.batch_length + BATCH_OVERHEAD
 
     @property
@@ -87,7 +87,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """Raises ``CorruptBatch`` for an unknown number."""
+        """The compression of the body. Raises ``CorruptBatch`` for an unknown number."""
         number = self.attributes & CODEC_MASK
         if number >= len(_CODECS):
             raise CorruptBatch(f"attributes: codec {number} is unknown; use 0 to {len(_CODECS) - 1}")
@@ -95,61 +95,61 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Written by a broker for other brokers; not visible to users."""
+        """Whether a broker wrote the batch for other brokers; users do not see it."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
     def is_gap(self) -> bool:
-        """Whether the batch only keeps the place of removed records: see ``records.compaction``."""
+        """Whether the batch only covers the offsets of removed records: see ``records.compaction``."""
         return not self.record_count and self.producer_id < 0 and not self.attributes & CONTROL_BIT
 
     @property
     def is_whole(self) -> bool:
-        """Compaction has removed nothing from it."""
+        """Whether compaction has removed no record from the batch."""
         return self.record_count > self.last_offset_delta
 
     @property
     def newest_ms(self) -> int:
-        """The newest timestamp of a user record in it, -1 without one."""
+        """The newest timestamp of a user record in the batch; -1 without user records."""
         if self.attributes & CONTROL_BIT or not self.record_count:
             return NO_TIMESTAMP
         return self.max_timestamp
 
     @property
     def is_transactional(self) -> bool:
-        """Part of a transaction, or its marker."""
+        """Whether the batch is part of a transaction, or the marker of one."""
         return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
     def is_append_time(self) -> bool:
-        """Every record's timestamp is ``max_timestamp``, which the leader set."""
+        """Whether each record's timestamp is ``max_timestamp``, which the leader has set."""
         return bool(self.attributes & APPEND_TIME_BIT)
 
     @property
     def stamped_ms(self) -> int | None:
-        """The time when the leader appended the batch; None if producers set the times."""
+        """The time (ms) at which the leader appended the batch; None if producers set the times."""
         return self.max_timestamp if self.attributes & _STAMPED_BITS else None
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record; 0 follows 2^31-1. -1 when the batch has no sequence."""
+        """The sequence of the last record; 0 follows 2^31-1. -1 if the batch has no sequence."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
 
     @property
     def has_producer(self) -> bool:
-        """True if the batch has a producer id."""
+        """Whether the batch has a producer id."""
         return self.producer_id >= 0
 
     @property
     def is_sequenced(self) -> bool:
-        """True if a repetition of the batch is recognised. In a transaction it may have no sequence."""
+        """Whether a repetition of the batch is recognised. A batch of a transaction may have no sequence."""
         return self.producer_id >= 0 and self.base_sequence >= 0
 
 
 class Batch(Struct, frozen=True):
-    """One encoded batch in memory: ``data`` is exactly its bytes, ``header`` the first 61 of them, parsed."""
+    """One encoded batch in memory: ``data`` has exactly its bytes, ``header`` is parsed from the first 61."""
 
     data: Buffer
     header: BatchHeader
@@ -166,20 +166,20 @@ class Batch(Struct, frozen=True):
 
     @property
     def leader_epoch(self) -> int:
-        """The term of the leader that stamped it."""
+        """The term of the leader that stamped the batch."""
         return self.header.leader_epoch
 
 
 def parse_header(buffer: Buffer, at: int = 0) -> BatchHeader:
-    """The header at a position. The body is not read and may be missing.
+    """Parse the header at a position. The body is not read and may be missing.
 
-    Raises ``CorruptBatch`` when the bytes are too few or invalid; the checksum is not checked.
+    Raises ``CorruptBatch`` if the bytes are too few or invalid. The checksum is not checked.
     """
     if len(buffer) - at < HEADER_BYTES:
         raise CorruptBatch(f"{len(buffer) - at} bytes are too few for a batch header of {HEADER_BYTES}")
     header = _header_of(BatchHeader, _HEADER.unpack_from(buffer, at))
     if header.magic != MAGIC:
-        raise CorruptBatch(f"magic: is {header.magic}; only record batches of version {MAGIC} are understood")
+        raise CorruptBatch(f"magic: is {header.magic}; raftlog reads record batches of version {MAGIC} only")
     if not HEADER_BYTES - BATCH_OVERHEAD <= header.batch_length <= BATCH_BYTES_LIMIT - BATCH_OVERHEAD:
         raise CorruptBatch(f"batch_length: {header.batch_length} cannot be the length of a batch")
     if header.base_offset < 0 or header.last_offset_delta < 0 or header.record_count < 0:
@@ -188,10 +188,10 @@ def parse_header(buffer: Buffer, at: int = 0) -> BatchHeader:
 
 
 def split_batches(buffer: Buffer, *, count_max: int | None = None) -> list[Batch]:
-    """The batches that fill a buffer, as slices of it without a copy; none for an empty buffer.
+    """The batches that fill a buffer, as slices without a copy; none for an empty buffer.
 
-    Raises ``CorruptBatch`` when the last one is truncated, and ``RecordTooLarge`` when there are more than
-    ``count_max``. Checksums are not checked.
+    Raises ``CorruptBatch`` if the last batch is truncated, and ``RecordTooLarge`` if there are more than
+    ``count_max`` batches. Checksums are not checked.
     """
     view = memoryview(buffer)
     batches: list[Batch] = []
@@ -205,7 +205,7 @@ def split_batches(buffer: Buffer, *, count_max: int | None = None) -> list[Batch
             )
         if len(batches) == count_max:
             raise RecordTooLarge(
-                f"there are more than {count_max} batches; send fewer", limit_batches=count_max
+                f"the data has more than {count_max} batches; send fewer", limit_batches=count_max
             )
         batches.append(Batch(view[at:following], header))
         at = following
@@ -217,7 +217,7 @@ def check_batch(batch: Batch) -> None:
     header = batch.header
     if len(batch.data) != header.batch_length + BATCH_OVERHEAD:
         raise CorruptBatch(
-            f"batch_length: says {header.size_bytes} bytes in all, there are {len(batch.data)}"
+            f"batch_length: says {header.size_bytes} bytes in all, but the batch has {len(batch.data)}"
         )
     found = checksum(batch.data)
     if found != header.crc:
@@ -225,11 +225,11 @@ def check_batch(batch: Batch) -> None:
 
 
 class BatchChecks:
-    """The checks of contiguous batches ``first..last``, which come in pieces.
+    """Checks contiguous batches ``first..last`` that arrive in pieces.
 
-    Every byte is checked: the body and most of the header by the batch's checksum, the base offset and the
-    leader epoch, which that does not cover, by the data of the log. ``terms`` are the first entries of the
-    successive terms in the range; the first of them is in force at its beginning.
+    Every byte is checked: the body and most of the header by the batch's checksum; the base offset and the
+    leader epoch, which the checksum does not cover, by the known offsets and terms. ``terms`` are the first
+    entries of the successive terms in the range; the first of these terms is in force at its beginning.
     """
 
     __slots__ = ("_expected", "_last", "_later", "_term")
@@ -247,10 +247,10 @@ class BatchChecks:
         return self._expected == self._last + 1
 
     def passed(self, data: Buffer, left: int) -> tuple[int, int]:
-        """The bytes of sound batches at the beginning of ``data``, and the bytes that the next batch has.
+        """Check ``data``; return the bytes of sound batches at its beginning, and the next batch's length.
 
-        ``left`` are the bytes of the range from the beginning of ``data`` on. The next batch counts 0 bytes
-        if it is damaged, or if there is none.
+        ``left``: the bytes of the range from the beginning of ``data`` on. The length of the next batch is 0
+        if it is damaged, or if there is no next batch.
         """
         view = memoryview(data)
         later, term, expected = self._later, self._term, self._expected
@@ -279,7 +279,7 @@ class BatchChecks:
 
 
 def find_damage(data: Buffer, first: int, last: int, terms: Sequence[EntryId]) -> int | None:
-    """The position of the first damaged batch, of contiguous batches that should be ``first..last``."""
+    """The position of the first damaged batch in what should be batches ``first..last``; None if sound."""
     checks = BatchChecks(first, last, terms)
     at, _ = checks.passed(data, len(data))
     return None if at == len(data) and checks.is_complete else at
@@ -288,7 +288,7 @@ def find_damage(data: Buffer, first: int, last: int, terms: Sequence[EntryId]) -
 def batch_too_large(size_bytes: int, record_count: int, bytes_max: int) -> RecordTooLarge:
     """The error for a batch above the topic's ``max.message.bytes``."""
     what, remedy = (
-        ("the record with its batch's header has", "send a smaller record or raise the setting")
+        ("the record and the header of its batch have", "send a smaller record or raise the setting")
         if record_count == 1
         else (f"the batch of {record_count} records has", "send fewer records at once")
     )
@@ -301,12 +301,12 @@ def batch_too_large(size_bytes: int, record_count: int, bytes_max: int) -> Recor
 def validate_produced(
     batch: Batch, *, bytes_max: int, allow_append_time: bool, allow_transaction: bool = False
 ) -> None:
-    """Raise unless a producer may send this batch; only its header and checksum are checked.
+    """Raise unless a producer may send this batch. Only the header and the checksum are checked.
 
     Raises ``RecordTooLarge``, ``CorruptBatch``, or ``InvalidRecord`` for an intact batch with fields that
-    brokers set. A fetched batch may be produced again once bytes 0-7 and 12-15 are reset;
-    ``allow_append_time`` accepts the append-time bit, which the leader then sets again, and
-    ``allow_transaction`` the bit of transactions.
+    brokers set. A fetched batch may be produced again once bytes 0-7 and 12-15 are reset.
+    ``allow_append_time`` accepts the append-time bit, which the leader then sets again;
+    ``allow_transaction`` accepts the transaction bit.
     """
     header = batch.header
     if len(batch.data) > bytes_max:
@@ -315,19 +315,21 @@ def validate_produced(
     if header.last_offset_delta + 1 != header.record_count:
         raise CorruptBatch(
             f"record_count: is {header.record_count} with last_offset_delta {header.last_offset_delta}; "
-            "it must be one more"
+            "it must be last_offset_delta + 1"
         )
     if header.record_count > RECORD_COUNT_MAX:
-        raise CorruptBatch(f"record_count: is {header.record_count}; a batch takes up to {RECORD_COUNT_MAX}")
+        raise CorruptBatch(
+            f"record_count: is {header.record_count}; at most {RECORD_COUNT_MAX} fit into a batch"
+        )
     if header.attributes & CODEC_MASK >= len(_CODECS):
-        header.codec  # noqa: B018 - raises for an unknown one
+        header.codec  # noqa: B018 - raises for an unknown codec
     refused = _refused_field(header, allow_append_time, allow_transaction)
     if refused is not None:
         raise InvalidRecord(f"the batch is refused: {refused}", errors=[refused])
 
 
 def stamp(data: Buffer, *, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> Batch:
-    """A checked batch, stamped by its leader: in place if ``data`` can be written to, else in a copy.
+    """Stamp a checked batch as its leader: in place if ``data`` is writable, else in a copy.
 
     Sets the base offset and leader epoch, which the checksum does not cover. With ``append_time_ms`` also
     the append-time bit, the max timestamp and the checksum. The body stays unchanged.
@@ -346,9 +348,9 @@ def stamp(data: Buffer, *, base_offset: int, leader_epoch: int, append_time_ms: 
 
 
 def unstamped(data: Buffer) -> Buffer:
-    """Batches as their producer may send them again: a copy without what ``stamp`` has written in place.
+    """Undo ``stamp`` in a copy, so that a producer may send the batches again.
 
-    The max timestamp may be that of the leader; topics with times of producers take it, too.
+    The max timestamp may still be the leader's; topics with times of producers accept it, too.
     """
     view = memoryview(data)
     if view.readonly:
@@ -365,7 +367,7 @@ def unstamped(data: Buffer) -> Buffer:
 
 
 def encode_batch(header: BatchHeader, body: Buffer) -> bytes:
-    """A batch of these fields and this encoded body; computes its length and checksum."""
+    """Encode a batch of these header fields and this encoded body; computes its length and checksum."""
     length = HEADER_BYTES - BATCH_OVERHEAD + len(body)
     unsigned = pack_header(*header._replace(batch_length=length))
     crc = crc32c(body, crc32c(unsigned[CHECKSUM_START:]), _NEVER_RELEASE_GIL)
@@ -373,12 +375,12 @@ def encode_batch(header: BatchHeader, body: Buffer) -> bytes:
 
 
 def checksum(data: Buffer) -> int:
-    """The CRC-32C for a batch's header."""
+    """The CRC-32C that a batch's header must hold."""
     return crc32c(memoryview(data)[CHECKSUM_START:], 0, _NEVER_RELEASE_GIL)
 
 
 def _refused_field(header: BatchHeader, allow_append_time: bool, allow_transaction: bool) -> str | None:
-    """The first field that a producer must not send with its value, as "JSON pointer: reason"."""
+    """The first field whose value a producer must not send, as "JSON pointer: reason"."""
     attributes = header.attributes
     is_transactional, has_producer = attributes & TRANSACTIONAL_BIT, header.producer_id >= 0
     if header.base_offset != 0:
@@ -390,11 +392,11 @@ def _refused_field(header: BatchHeader, allow_append_time: bool, allow_transacti
     if attributes & APPEND_TIME_BIT and not allow_append_time:
         return "/attributes: this topic keeps the producer's timestamps; clear bit 3"
     if header.producer_id < -1:
-        return f"/producer_id: is {header.producer_id}; send the id you were given, or -1 for none"
+        return f"/producer_id: is {header.producer_id}; send the id from the broker, or -1 for no id"
     if has_producer and (header.producer_epoch < 0 or (header.base_sequence < 0 and not is_transactional)):
         return "/base_sequence: a batch with a producer id needs a base sequence and an epoch of 0 or more"
     if is_transactional and not has_producer:
         return "/producer_id: a batch of a transaction needs the producer id of its transaction"
     if is_transactional and not allow_transaction:
-        return "/attributes: there are no transactions in this release; clear bit 4"
+        return "/attributes: this request is not part of a transaction; clear bit 4"
     return None

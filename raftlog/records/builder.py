@@ -1,9 +1,9 @@
 """Encodes records into a batch, as a producer does.
 
 Decides: the encoding of a record and the fields of a finished header. Leaves to others: when a batch is
-full, the time, and the producer (``with_producer`` writes it later).
+full, the time, and the producer fields (``with_producer`` writes them later).
 
-Compiled code encodes the records (aiokafka), with one call and no Python code for each.
+Compiled code (aiokafka) encodes the records: one call for each record.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
 TIMESTAMP_MAX = (1 << 63) - 2  # its distance from NO_TIMESTAMP fits into 64 bits
 _PRODUCER = struct.Struct(">qhi")
 _PRODUCER_AT = 43
-_ATTRIBUTES_AT = 22  # the lower byte
+_ATTRIBUTES_AT = 22  # the lower byte of the attributes
 _CHECKSUM = struct.Struct(">I")
 _CHECKSUM_AT = 17
 _ENCODED_BYTES_MAX = (
     1 << 30
-)  # that the encoder takes; above ``BATCH_BYTES_LIMIT``, by which batches are refused
+)  # the encoder's own limit; above ``BATCH_BYTES_LIMIT``, by which batches are refused
 
 
 class Record(Struct, frozen=True, gc=False):
-    """A record of a user. One is made for every record, so it must not bring the garbage collector nearer."""
+    """A record that a user sends. Not tracked by the garbage collector, since there are many records."""
 
     value: bytes | None
     key: bytes | None = None
@@ -66,8 +66,9 @@ _TAG = TAG_RECORD_HEADER.encode()
 class BatchBuilder:
     """Collects records and encodes each at once, so that the current size is known.
 
-    ``timestamp_ms`` is for records without one. With ``lists_tags`` brokers see the tags of its records
-    (``tag_directory``); a batch with tags then has codec zstd, whose frames are stored for ``Codec.NONE``.
+    ``timestamp_ms``: the time of records without a time of their own. With ``lists_tags`` brokers see the
+    tags of the records (``tag_directory``); a batch with tags then has codec zstd, with stored frames for
+    ``Codec.NONE``.
     """
 
     __slots__ = (
@@ -99,7 +100,7 @@ class BatchBuilder:
         self._base: int | None = None
         self._max_ms = NO_TIMESTAMP
         self._encoder = encoder()
-        self._headers: dict[int, tuple[tuple[str, bytes | None], ...]] = {}  # by record, of those with some
+        self._headers: dict[int, tuple[tuple[str, bytes | None], ...]] = {}  # by number of the record
         self._count = 0
 
     @property
@@ -114,9 +115,9 @@ class BatchBuilder:
         return size_bytes
 
     def extend(self, records: Iterable[Record], *, timestamp_ms: int | None = None) -> None:
-        """Add records in order; ``timestamp_ms`` is for those without one.
+        """Add records in order; ``timestamp_ms`` is the time of records without a time of their own.
 
-        Raises ``InvalidRecord`` for parts that are not bytes, and then takes no more.
+        Raises ``InvalidRecord`` for fields that are not bytes; then the builder must not be used again.
         """
         encode = self._encoder.append
         default_ms = self._default_ms if timestamp_ms is None else timestamp_ms
@@ -135,29 +136,30 @@ class BatchBuilder:
                 pairs = [*headers]
                 self._headers[count] = headers
             try:
-                # The encoder takes a first time of -1 for none: it gets the times since the first record's.
+                # The encoder treats a first time of -1 as no time: it gets the times relative to the first
+                # record.
                 encode(count, time_ms - base_ms, record.key, record.value, pairs)
             except (TypeError, UnicodeEncodeError) as error:
                 raise InvalidRecord(
-                    f"records: key, value and header values are bytes or None: {error}"
+                    f"records: key, value and header values must be bytes or None: {error}"
                 ) from error
             count += 1
         self._base, self._max_ms, self._count = base_ms, max_ms, count
 
     def build(self) -> bytes:
-        """The batch, with base offset 0 and no leader epoch: a leader stamps both.
+        """Encode the batch, with base offset 0 and no leader epoch: a leader stamps both.
 
         Raises ``InvalidRecord`` for no records or too many, and ``RecordTooLarge``.
         """
         if not 0 < self._count <= RECORD_COUNT_MAX:
-            raise InvalidRecord(f"records: a batch takes 1 to {RECORD_COUNT_MAX} of them, not {self._count}")
+            raise InvalidRecord(f"records: a batch holds 1 to {RECORD_COUNT_MAX} records, not {self._count}")
         size_bytes = self._encoder.size()
         if size_bytes > BATCH_BYTES_LIMIT:
             raise RecordTooLarge(
-                f"records: {size_bytes} bytes do not fit into one batch; build several",
+                f"records: {size_bytes} bytes do not fit into one batch; build several batches",
                 limit_bytes=BATCH_BYTES_LIMIT,
             )
-        assert self._base is not None  # there is a record
+        assert self._base is not None  # there is at least one record
         last_delta, base_ms, max_ms = self._count - 1, self._base, self._max_ms
         attributes, body = self._compressed()
         header = BatchHeader(
@@ -166,21 +168,21 @@ class BatchBuilder:
         return encode_batch(header, body)
 
     def body(self) -> bytes:
-        """The records alone, not compressed."""
+        """The encoded records without a header, not compressed."""
         return bytes(self._body())
 
     def _body(self) -> memoryview:
         return memoryview(self._encoder.build())[HEADER_BYTES:]
 
     def _compressed(self) -> tuple[int, Buffer]:
-        """The attributes, and the body that they describe."""
-        if self._codec is Codec.NONE and not self._headers:  # the usual batch of a broker: not copied
+        """The attributes of the header, and the body that they describe."""
+        if self._codec is Codec.NONE and not self._headers:  # a broker's usual batch: not copied
             return TAGS_KNOWN_BIT if self._lists_tags else 0, self._body()
         body = self.body()
         if not self._lists_tags:
             return self._codec, compress(self._codec, body)
         if not self._headers or _TAG not in body:
-            return self._codec | TAGS_KNOWN_BIT, compress(self._codec, body)  # nearly always
+            return self._codec | TAGS_KNOWN_BIT, compress(self._codec, body)  # the usual case
         tags = {number: tag_set(headers) for number, headers in self._headers.items()}
         if None not in tags.values():
             listed = tagged_body(self._runs(body, tags), is_compressed=self._codec is not Codec.NONE)
@@ -209,7 +211,7 @@ def build_batch(
     base_sequence: int = -1,
     lists_tags: bool = False,
 ) -> bytes:
-    """A batch of these records; ``timestamp_ms`` is for those without one."""
+    """Encode a batch of these records; ``timestamp_ms`` is the time of records without one."""
     builder = BatchBuilder(
         codec,
         producer_id,
@@ -223,7 +225,7 @@ def build_batch(
 
 
 def batch_of_command(value: bytes, timestamp_ms: int) -> Batch:
-    """A command of a replicated state machine as the batch to propose: one record, without a key."""
+    """The batch to propose for a command of a replicated state machine: one record without a key."""
     data = build_batch([Record(value=value)], codec=Codec.NONE, timestamp_ms=timestamp_ms)
     return split_batches(data)[0]
 
@@ -241,7 +243,7 @@ def with_producer(
 
 
 def encoder() -> DefaultRecordBatchBuilder:
-    """Compiled code that encodes records; the header that it makes, too, is not used."""
+    """Compiled code that encodes records; the header that it also encodes is not used."""
     from aiokafka.record.default_records import DefaultRecordBatchBuilder  # 30 ms, once a batch is built
 
     return DefaultRecordBatchBuilder(MAGIC, Codec.NONE, 0, -1, -1, -1, _ENCODED_BYTES_MAX)

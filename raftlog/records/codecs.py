@@ -1,4 +1,4 @@
-"""The compressions of records by name and number."""
+"""The codecs of records by name and number."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Codec(enum.IntEnum):
-    """The compression of the records of a batch; the number is in its attributes."""
+    """The compression of the records of a batch; the number is in the batch's attributes."""
 
     NONE = 0
     GZIP = 1

@@ -1,12 +1,13 @@
-"""Removing records from a stored batch, and the batches that keep their place.
+"""Removes records from a stored batch, and builds batches that cover the offsets of removed records.
 
-Decides: what remains of a batch. Leaves to others: which records go (``raftlog.storage.compaction``).
+Decides: what remains of a batch. Leaves to others: which records are removed
+(``raftlog.storage.compaction``).
 
 A batch from which records were removed keeps base offset, last offset delta, leader epoch and producer; an
-*emptied* batch keeps nothing else. Where a whole batch goes, or several of one leader epoch in a row, a
+*emptied* batch keeps nothing else. If a whole batch is removed, or several in a row with one leader epoch, a
 *gap batch* covers their offsets: a header of 61 bytes without records and without a producer. So the batches
-of a log follow one another without holes, and code that reads, copies and verifies logs needs no rule for
-compacted ones. A gap batch may be cut at any offset.
+of a log follow one another without holes, and code that reads, copies and verifies logs needs no special case
+for compacted logs. A gap batch may be cut at any offset.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ GAP_OFFSETS_MAX = 1 << 31  # of one gap batch: the last offset delta is a signed
 
 
 class KeyedRecord(NamedTuple):
-    """A record as compaction sees it."""
+    """The fields of a record that compaction needs."""
 
     offset: int
     key: bytes | None
-    is_tombstone: bool  # it has no value: it deletes its key
+    is_tombstone: bool  # the record has no value: it deletes its key
 
 
 def keyed_records(batch: Batch) -> list[KeyedRecord]:
-    """The records of a batch, without their values. Raises ``CorruptBatch``."""
+    """The offset and key of each record of a batch. Raises ``CorruptBatch``."""
     opened = open_batch(batch)
     return [
         KeyedRecord(record.offset, record.key, record.value is None)
@@ -54,17 +55,17 @@ def keyed_records(batch: Batch) -> list[KeyedRecord]:
 
 
 def retain(batch: Batch, offsets: Container[int]) -> Batch:
-    """The batch with only the records at these offsets, at least one. Raises ``CorruptBatch``."""
+    """The batch with only the records at these offsets, at least one record. Raises ``CorruptBatch``."""
     header = batch.header
     opened = open_batch(batch)
-    parts: list[tuple[bytes, memoryview]] = []  # with their tags
+    parts: list[tuple[bytes, memoryview]] = []  # tags and encoded bytes of the kept records
     newest_ms = NO_TIMESTAMP
     records = zip(iter_opened(header, opened), encoded_records(header, opened), strict=True)
     for record, encoded in records:
         if record.offset in offsets:
             parts.append((tag_set(record.headers) or b"", encoded))
             newest_ms = max(newest_ms, record.timestamp_ms)
-    # What is known of a producer contains the timestamp of its batch, which must not change.
+    # The stored state of a producer contains the timestamp of its batch, which must not change.
     keeps_time = header.is_append_time or header.has_producer
     kept = header._replace(
         record_count=len(parts), max_timestamp=header.max_timestamp if keeps_time else newest_ms
@@ -75,7 +76,7 @@ def retain(batch: Batch, offsets: Container[int]) -> Batch:
 
 
 def _with_directory(header: BatchHeader, parts: Sequence[tuple[bytes, memoryview]]) -> Batch:
-    """A batch of records with tags, with their directory again."""
+    """A batch of the kept records with tags, and a new directory of these tags."""
     runs = [
         Run(tags, len(some), b"".join(some))
         for tags, group in groupby(parts, key=itemgetter(0))
@@ -90,14 +91,14 @@ def _with_directory(header: BatchHeader, parts: Sequence[tuple[bytes, memoryview
 
 
 def emptied(batch: Batch) -> Batch:
-    """The batch without its records, whatever its body is."""
+    """The batch without its records; the body is not read."""
     return _encoded(batch.header._replace(record_count=0), b"")
 
 
 def gap_batch(first: int, last: int, leader_epoch: int, stamped_ms: int | None) -> Batch:
-    """The place of removed records: offsets ``first..last`` of one leader epoch.
+    """A batch that covers the offsets ``first..last`` of removed records of one leader epoch.
 
-    ``stamped_ms`` is the newest time at which a leader stamped one of the removed batches, if one did.
+    ``stamped_ms`` is the newest time at which a leader stamped a removed batch; None if no leader did.
     """
     header = BatchHeader(
         base_offset=first,
@@ -118,10 +119,10 @@ def gap_batch(first: int, last: int, leader_epoch: int, stamped_ms: int | None) 
 
 
 def cut_gap(batch: Batch, first: int, last: int) -> Batch:
-    """The part of a gap batch that lies in ``first..last``; every other batch as it is."""
+    """The part of a gap batch that lies in ``first..last``; every other batch is returned unchanged."""
     header = batch.header
     if header.record_count:
-        return batch  # nearly always
+        return batch  # the usual case
     start, end = max(first, header.base_offset), min(last, header.last_offset)
     if not header.is_gap or start > end or (start, end) == (header.base_offset, header.last_offset):
         return batch
@@ -129,7 +130,7 @@ def cut_gap(batch: Batch, first: int, last: int) -> Batch:
 
 
 def starting_at(data: bytes | memoryview, first: int) -> bytes | memoryview:
-    """Stored batches without what a gap batch at their beginning has below ``first``."""
+    """Stored batches, with a gap batch at their beginning cut to start at ``first``."""
     if len(data) < HEADER_BYTES:
         return data
     header = parse_header(data)
@@ -140,7 +141,7 @@ def starting_at(data: bytes | memoryview, first: int) -> bytes | memoryview:
 
 
 def ending_at(data: bytes | memoryview, last: int) -> bytes:
-    """Stored batches without what a gap batch at their end has above ``last``."""
+    """Stored batches, with a gap batch at their end cut to end at ``last``."""
     *others, newest = split_batches(data)
     return b"".join([*(batch.data for batch in others), cut_gap(newest, newest.base_offset, last).data])
 

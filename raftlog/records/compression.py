@@ -2,8 +2,8 @@
 
 Decides: the level of each codec, the framing of snappy, and the bound of a decompression.
 
-Two peculiarities of Kafka: snappy uses the blocks of the xerial library (read here with
-and without them), and lz4 frames must have independent blocks, which Java clients require.
+Kafka has two peculiarities: snappy uses the blocks of the xerial library (this module also reads snappy
+without these blocks), and lz4 frames must have independent blocks, which Java clients require.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from raftlog.errors import CorruptBatch
 from raftlog.records.batch import Buffer, Codec
 
 _GZIP_LEVEL = 1  # ten times as fast as the usual 6, for one percent more bytes on JSON
-_LZ4_LEVEL = 1  # above 2 begins the high-compression mode, seven times as slow
+_LZ4_LEVEL = 1  # the high-compression mode, seven times as slow, begins above 2
 _ZSTD_LEVEL = 3  # the default of Kafka's clients
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest version that can read it
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _BLOCK_LENGTH = struct.Struct(">i")
-_SNAPPY_RATIO_MAX = 64  # the format reaches 22; a block that claims more is wrong about its length
+_SNAPPY_RATIO_MAX = 64  # the format reaches 22; a block that claims a higher ratio is invalid
 
 _FIRST_GUESS_BYTES = 64 * 1024
 _GROWTH = 4
-# the messages by which the codecs report an output that is too large
+# The messages by which the codecs report an output that is too large.
 _OUTPUT_FULL = "failed to write whole buffer"
 _OUT_OF_MEMORY = ("not enough memory", "allocation_failed")  # of zstd and of lz4: the body may be sound
 
 
 def compress(codec: Codec, data: bytes) -> bytes:
-    """The body of a batch, compressed with this codec."""
+    """Compress the body of a batch with this codec."""
     return _COMPRESS[codec](data)
 
 
 def decompress(codec: Codec, data: Buffer, *, bytes_max: int) -> Buffer:
-    """The records of a compressed body.
+    """Decompress the body of a batch.
 
-    Raises ``CorruptBatch`` when the bytes are damaged or would exceed ``bytes_max``, and ``MemoryError``. No
-    more memory than that is ever reserved for them, whatever lengths the data claims.
+    Raises ``CorruptBatch`` if the bytes are damaged or would exceed ``bytes_max``, and ``MemoryError``. The
+    function never reserves more than ``bytes_max``, whatever lengths the data claims.
     """
     try:
         return _DECOMPRESS[codec](data, bytes_max)
@@ -95,9 +95,9 @@ def _decompress_block(block: memoryview, bytes_max: int) -> bytes:
 
 
 def _growing(decompress_into: Callable[[Buffer, bytearray], int]) -> Callable[[Buffer, int], Buffer]:
-    """Decompress into buffers of growing sizes.
+    """A function that decompresses into buffers of growing sizes.
 
-    These formats need not contain the decompressed size, and it may be wrong.
+    These formats need not contain the decompressed size, and a size that they contain may be wrong.
     """
 
     def decompress_bounded(data: Buffer, bytes_max: int) -> Buffer:
@@ -112,7 +112,7 @@ def _growing(decompress_into: Callable[[Buffer, bytearray], int]) -> Callable[[B
                     raise
                 if size >= bytes_max:
                     raise CorruptBatch(
-                        f"records: the body has more than {bytes_max} bytes decompressed; send smaller ones"
+                        f"records: the body has more than {bytes_max} bytes decompressed; send less per batch"
                     ) from error
             size = min(bytes_max, size * _GROWTH)
 

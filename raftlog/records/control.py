@@ -1,9 +1,9 @@
-"""Control batches: records that brokers write for brokers into a partition's log.
+"""Control batches: records in a partition's log that brokers write for brokers.
 
 Decides: the format of a leader change record (Kafka's ``LeaderChangeMessage``), of the marker that ends a
 transaction (Kafka's ``EndTxnMarker``), of a membership, of a log start, of an archived offset and of a seal,
-and the kind of a control batch. Leaves to others: when a leader writes one, and its effect. Each takes one
-offset; consumers skip them.
+and the type of a control batch. Leaves to others: when a leader writes a control batch, and its effect. Each
+control batch has one record, at one offset; consumers skip it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from raftlog.types import NodeId
 _KEY = struct.Struct(">hh")  # version, type
 _LEADER_CHANGE = struct.Struct(">hi3B")  # version, leader, voters, granting voters, tagged fields
 _MARKER = struct.Struct(">hiq")  # version, coordinator epoch; specific to raftlog: the leader's log start
-_MEMBERSHIP = struct.Struct(">h3H")  # version, how many voters, learners and outgoing voters; then their ids
+_MEMBERSHIP = struct.Struct(">h3H")  # version, number of voters, learners and outgoing voters; then their ids
 _NODE = struct.Struct(">Q")
 _LOG_START = struct.Struct(">hq")  # version, offset
-_ARCHIVED = struct.Struct(">hq?")  # version, offset, whether the offset may be below the one before
-_SEAL = struct.Struct(">h?q")  # version, whether the log is sealed, the metadata version that says so
+_ARCHIVED = struct.Struct(">hq?")  # version, offset, whether the offset may be below the previous one
+_SEAL = struct.Struct(">h?q")  # version, whether the log is sealed, the metadata version of that decision
 _VERSION = 0
 _EMPTY_ARRAY = 1  # a compact array's length is stored plus one
 _NO_TAGGED_FIELDS = 0
@@ -59,25 +59,25 @@ class Marker(NamedTuple):
     producer_epoch: int
     is_commit: bool
     coordinator_epoch: int
-    log_start: int  # of the leader that wrote the marker: what is known of earlier offsets may be forgotten
+    log_start: int  # of the leader that wrote the marker: state about earlier offsets may be forgotten
 
 
 class Archived(NamedTuple):
-    """Records below ``offset`` are archived. Only with ``may_lower`` it counts below the offset before."""
+    """An archived offset: all records below it are archived. A lower one counts only with ``may_lower``."""
 
     offset: int
     may_lower: bool = False
 
 
 class Seal(NamedTuple):
-    """Whether producers' records are refused from here on; the newest metadata ``version`` counts."""
+    """Whether the log refuses producers' records from here on; the newest metadata ``version`` counts."""
 
     is_sealed: bool
     version: int
 
 
 class MemberLists(NamedTuple):
-    """The membership of a group in a control record."""
+    """The membership of a group, as lists in a control record."""
 
     voters: frozenset[NodeId]
     learners: frozenset[NodeId]
@@ -108,7 +108,7 @@ def marker_in(batch: Batch) -> Marker | None:
         return None
     key, value = _control_record(batch)
     if value is None or len(value) != _MARKER.size:
-        raise CorruptBatch("records: the marker of a transaction has another length")
+        raise CorruptBatch("records: a transaction marker has the wrong length")
     _, coordinator_epoch, log_start = _MARKER.unpack(value)
     is_commit = _type_of(key) is ControlType.COMMIT
     return Marker(header.producer_id, header.producer_epoch, is_commit, coordinator_epoch, log_start)
@@ -117,7 +117,7 @@ def marker_in(batch: Batch) -> Marker | None:
 def membership_batch(
     *, base_offset: int, leader_epoch: int, members: MemberLists, timestamp_ms: int
 ) -> Batch:
-    """The batch with the membership from here on."""
+    """The batch that sets the membership, in force from this batch on."""
     value = encode_members(members)
     return _control_batch(ControlType.MEMBERSHIP, value, base_offset, leader_epoch, timestamp_ms)
 
@@ -132,7 +132,7 @@ def encode_members(members: MemberLists) -> bytes:
 def decode_members(value: bytes | memoryview) -> MemberLists:
     """The inverse of ``encode_members``. Raises ``CorruptBatch``."""
     if len(value) < _MEMBERSHIP.size:
-        raise CorruptBatch(f"membership: {len(value)} bytes are too few")
+        raise CorruptBatch(f"membership: {len(value)} bytes are too few for a membership")
     version, *counts = _MEMBERSHIP.unpack_from(value)
     if version != _VERSION:
         raise CorruptBatch(f"membership: version {version} is unknown; this release reads {_VERSION}")
@@ -158,7 +158,7 @@ def members_in(batch: Batch) -> MemberLists | None:
 
 
 def log_start_batch(log_start: int, *, timestamp_ms: int) -> Batch:
-    """The batch that ends reading below ``log_start``; the leader stamps offset and epoch."""
+    """The batch that raises the log start to ``log_start``; the leader stamps offset and epoch."""
     value = _LOG_START.pack(_VERSION, log_start)
     return _control_batch(ControlType.LOG_START, value, 0, 0, timestamp_ms)
 
@@ -172,7 +172,7 @@ def log_start_in(batch: Batch) -> int | None:
     if _type_of(key) is not ControlType.LOG_START:
         return None
     if value is None or len(value) != _LOG_START.size:
-        raise CorruptBatch("records: a log start has another length")
+        raise CorruptBatch("records: a log start has the wrong length")
     version, log_start = _LOG_START.unpack(value)
     if version != _VERSION:
         raise CorruptBatch(f"log start: version {version} is unknown; this release reads {_VERSION}")
@@ -194,7 +194,7 @@ def archived_in(batch: Batch) -> Archived | None:
     if _type_of(key) is not ControlType.ARCHIVED:
         return None
     if value is None or len(value) != _ARCHIVED.size:
-        raise CorruptBatch("records: an archived offset has another length")
+        raise CorruptBatch("records: an archived offset has the wrong length")
     version, offset, may_lower = _ARCHIVED.unpack(value)
     if version != _VERSION:
         raise CorruptBatch(f"archived offset: version {version} is unknown; this release reads {_VERSION}")
@@ -202,7 +202,7 @@ def archived_in(batch: Batch) -> Archived | None:
 
 
 def seal_batch(seal: Seal, *, timestamp_ms: int) -> Batch:
-    """The batch from which on a log takes no records of producers, or takes them again."""
+    """The batch that seals a log against producers' records, or lifts the seal; the leader stamps it."""
     return _control_batch(ControlType.SEAL, _SEAL.pack(_VERSION, *seal), 0, 0, timestamp_ms)
 
 
@@ -215,7 +215,7 @@ def seal_in(batch: Batch) -> Seal | None:
     if _type_of(key) is not ControlType.SEAL:
         return None
     if value is None or len(value) != _SEAL.size:
-        raise CorruptBatch("records: a seal has another length")
+        raise CorruptBatch("records: a seal has the wrong length")
     format_version, is_sealed, version = _SEAL.unpack(value)
     if format_version != _VERSION:
         raise CorruptBatch(f"seal: version {format_version} is unknown; this release reads {_VERSION}")
@@ -238,7 +238,7 @@ def _control_batch(
     time_ms: int,
     producer: tuple[int, int] | None = None,
 ) -> Batch:
-    """``producer`` is the id and the epoch of a transaction."""
+    """A batch with one control record; ``producer``: id and epoch of a transaction's producer."""
     key = _KEY.pack(_VERSION, kind)
     attributes = CONTROL_BIT if producer is None else CONTROL_BIT | TRANSACTIONAL_BIT
     header = BatchHeader(
@@ -266,7 +266,7 @@ def _control_record(batch: Batch) -> tuple[bytes, bytes | None]:
     records = read_records(batch)
     key = records[0].key if len(records) == 1 else None
     if key is None or len(key) < _KEY.size:
-        raise CorruptBatch("records: a control batch holds one record, whose key is version and type")
+        raise CorruptBatch("records: a control batch must hold one record, with version and type as its key")
     return key, records[0].value
 
 

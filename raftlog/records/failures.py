@@ -1,7 +1,7 @@
-"""Records that a consumer could not handle, as they are stored in a group's retry and dead-letter topics.
+"""The format of records that a consumer could not handle, in a group's retry and dead-letter topics.
 
 Decides: the names of these topics, the size of their records, their keys and headers. Leaves to others: when
-a record is tried again or given up (``raftlog.client.worker``), and who reads dead letters.
+a record is retried or given up (``raftlog.client.worker``), and the reading of dead letters.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ MESSAGE_BYTES_MAX: Final = 16 << 20  # the largest limit that a topic may have
 LIMIT: Final = "max.message.bytes"  # the setting of a topic
 _REASON_CHARACTERS_MAX: Final = 1000
 _HEADERS_BYTES: Final = 64 << 10  # room for the headers of a failed record
-_KEY_BYTES_MAX: Final = _HEADERS_BYTES // 2  # of a record without its contents
+_KEY_BYTES_MAX: Final = _HEADERS_BYTES // 2  # of a record stored without its contents
 
 
 def retry_topic(topic: str, group: str) -> str:
-    """The topic with the records of ``topic`` that a group will try again."""
+    """The topic with the records of ``topic`` that a group will retry."""
     return f"{topic}.{group}.retry"
 
 
@@ -44,7 +44,7 @@ def dead_letter_topic(topic: str, group: str) -> str:
 
 
 def limit_for(source_bytes: int) -> int:
-    """``max.message.bytes`` of a topic that stores the failed records of a source with this limit."""
+    """``max.message.bytes`` of a topic that stores failed records of topics with ``source_bytes``."""
     return min(source_bytes + _HEADERS_BYTES, MESSAGE_BYTES_MAX)
 
 
@@ -60,20 +60,20 @@ class Origin(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ``ValueError`` for other text."""
+        """Parse the text ``topic/partition/offset``. Raises ``ValueError`` for other text."""
         topic, partition, offset = text.rsplit("/", 2) if text.count("/") > 1 else ("", "", "")
         if not (topic and _is_number(partition) and _is_number(offset)):
-            raise ValueError(f"{text[:300]!r} is no origin; write it as topic/partition/offset")
+            raise ValueError(f"{text[:300]!r} is not an origin; write topic/partition/offset")
         return cls(topic, int(partition), int(offset))
 
 
 @dataclass(frozen=True, slots=True)
 class FailedRecord:
-    """A record as its producer sent it, and how it failed.
+    """A record as its producer sent it, and details of its failure.
 
     ``attempts`` counts calls of the handler since the last redrive. ``timestamp_ms`` (of the record) and
-    ``failed_ms`` are milliseconds since 1970. A foreign record may have a timestamp that cannot be sent: it
-    is stored with the nearest one that can.
+    ``failed_ms`` are milliseconds since 1970. A record of another client may have a timestamp that cannot be
+    sent: it is stored with the nearest timestamp that can.
     """
 
     origin: Origin
@@ -92,7 +92,7 @@ class FailedRecord:
         return f"{self.origin}#{self.redrives}" if self.redrives else str(self.origin)
 
     def redriven(self) -> FailedRecord:
-        """The record as a redrive sends it to the retry topic: its attempts begin again."""
+        """The record as a redrive sends it to the retry topic: its attempts count from 0 again."""
         return replace(self, attempts=0, redrives=self.redrives + 1)
 
     def without_contents(self) -> FailedRecord:
@@ -108,11 +108,11 @@ class FailedRecord:
         )
 
     def as_retry(self) -> Record:
-        """The record of the retry topic."""
+        """The record to send to the retry topic."""
         return Record(self.value, self.key, self.headers + self._described(), _sendable(self.timestamp_ms))
 
     def as_dead_letter(self) -> Record:
-        """The record of the dead-letter topic. Its key is ``id``."""
+        """The record to send to the dead-letter topic. Its key is ``id``."""
         ours = self._described()
         if self.key is not None:
             ours += ((KEY, self.key),)
@@ -122,13 +122,13 @@ class FailedRecord:
 
     @classmethod
     def from_retry(cls, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int) -> Self:
-        """Read a record of the retry topic. Raises ``InvalidRecord`` for a record that is none."""
+        """Parse a record of the retry topic. Raises ``InvalidRecord`` for any other record."""
         ours, theirs = _split(headers)
         return cls._read(Record(value, key, theirs, timestamp_ms), ours)
 
     @classmethod
     def from_dead_letter(cls, value: bytes, headers: Headers, timestamp_ms: int) -> Self:
-        """Read a dead letter that is no tombstone. Raises ``InvalidRecord`` for a record that is none."""
+        """Parse a dead letter that is no tombstone. Raises ``InvalidRecord`` for any other record."""
         ours, theirs = _split(headers)
         sent = Record(None if NO_VALUE in ours else value, ours.get(KEY), theirs, timestamp_ms)
         return cls._read(sent, ours)
@@ -149,7 +149,7 @@ class FailedRecord:
                 redrives=int(texts.get(REDRIVES, 0)),
             )
         except (KeyError, ValueError) as error:
-            raise InvalidRecord(f"the record is no failed record: {error}") from None
+            raise InvalidRecord(f"the record is not a failed record: {error}") from None
 
     def _described(self) -> Headers:
         redrives = ((REDRIVES, b"%d" % self.redrives),) if self.redrives else ()
@@ -163,7 +163,7 @@ class FailedRecord:
 
 
 def tombstone(letter_id: str, settled: Settled) -> Record:
-    """The record that settles a dead letter."""
+    """The tombstone that settles a dead letter."""
     return Record(None, letter_id.encode(), ((SETTLED, settled.encode()),))
 
 
@@ -172,22 +172,22 @@ def origin_of(letter_id: str) -> Origin:
     text, mark, redrives = letter_id.partition("#")
     if mark and not (_is_number(redrives) and not redrives.startswith("0")):
         raise ValueError(
-            f"{letter_id[:300]!r} is no id; write it as topic/partition/offset, or with #redrives"
+            f"{letter_id[:300]!r} is not an id; write topic/partition/offset, optionally with #redrives"
         )
     return Origin.parse(text)
 
 
 def _split(headers: Headers) -> tuple[dict[str, bytes | None], Headers]:
-    """Split headers into ours, by name, from the last ``ORIGIN`` on, and the producer's before it."""
+    """Split headers into raftlog's, by name, from the last ``ORIGIN`` on, and the producer's before it."""
     names = [name for name, _ in headers]
     if ORIGIN not in names:
-        raise InvalidRecord(f"the record is no failed record: it has no header {ORIGIN}")
+        raise InvalidRecord(f"the record is not a failed record: it has no header {ORIGIN}")
     begin = len(names) - 1 - names[::-1].index(ORIGIN)
     return dict(headers[begin:]), headers[:begin]
 
 
 def _sendable(timestamp_ms: int) -> int:
-    """The nearest timestamp that a producer may send."""
+    """The nearest timestamp that a producer may send, in milliseconds."""
     return min(max(timestamp_ms, NO_TIMESTAMP), TIMESTAMP_MAX)
 
 

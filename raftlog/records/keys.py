@@ -24,7 +24,7 @@ _SEED = 0x9747B28C
 _MULTIPLIER = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 _WITHOUT_SIGN = 0x7FFFFFFF
-_MANY_KEYS = 32  # of the same length: fewer are hashed sooner one by one
+_MANY_KEYS = 32  # keys of equal length; fewer keys are hashed faster one by one
 
 
 def encode_key(key: bytes | str | int | None) -> bytes | None:
@@ -33,23 +33,23 @@ def encode_key(key: bytes | str | int | None) -> bytes | None:
         return key
     try:
         if isinstance(key, bytes):
-            return bytes(memoryview(key))  # whatever the subclass says of itself
+            return bytes(memoryview(key))  # ignores methods that the subclass overrides
         if isinstance(key, str):
             return str.encode(key)
         if isinstance(key, bool):
-            raise TypeError("a bool is not a key; use bytes, a string or an integer")
+            raise TypeError("a bool is not a key; send bytes, a string or an integer")
         return b"%d" % operator.index(key)
     except (TypeError, ValueError) as error:
         raise InvalidRecord(f"key: {error}", errors=[f"/key: {error}"]) from error
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """The partition of a key, which changes only with the number of partitions."""
+    """The partition of a key; it changes only with the number of partitions."""
     return (murmur2(key) & _WITHOUT_SIGN) % partition_count
 
 
 def partitions_for_keys(keys: Sequence[bytes], partition_count: int) -> list[int]:
-    """The partition of each key, much faster where this process has numpy, as all have that use pyarrow."""
+    """The partition of each key; much faster if numpy is loaded, as in every process that uses pyarrow."""
     if "numpy" not in sys.modules or len(keys) < _MANY_KEYS:
         return [partition_for_key(key, partition_count) for key in keys]
     places: defaultdict[int, list[int]] = defaultdict(list)

@@ -1,7 +1,7 @@
 """Decodes the records of a batch, as a consumer does.
 
 Decides: which bodies are valid. Leaves to others: the checksum (``check_batch``
-comes first), the requested offsets, and the meaning of control records.
+must run first), the requested offsets, and the meaning of control records.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from raftlog.records.batch import (
 )
 from raftlog.records.compression import decompress
 
-DECOMPRESSED_BYTES_MAX = 16 << 20  # the records of one batch
+DECOMPRESSED_BYTES_MAX = 16 << 20  # of the records of one batch
 RECORD_MEMORY_BYTES = 300  # approximate memory of a decoded record beside its contents
 _FAST_BYTES_MAX = 1 << 20
-_FEW_RECORDS = 4  # so few, or such large ones, are checked sooner in Python than copied for compiled code
+_FEW_RECORDS = 4  # so few or such large records are checked faster in Python than copied for compiled code
 _LARGE_RECORD_BYTES = 16 << 10
 _USUAL_MS_MAX = 1 << 48
-_RECORD_BYTES_MIN = 7  # each of its seven fields takes at least a byte
-# A header of two bytes becomes a tuple of sixty. Bodies that have room for more than these have their headers
-# counted first, so that a few kilobytes compressed cannot claim gigabytes. What producers collect is smaller.
+_RECORD_BYTES_MIN = 7  # each of the seven fields takes at least a byte
+# A header of two bytes becomes a tuple of sixty. A body with room for more headers than this has its headers
+# counted first, so that a few kilobytes of compressed data cannot claim gigabytes of memory. Producers stay
+# far below.
 _HEADERS_MAX = 1 << 19
 _HEADER_BYTES_MIN = 2
 _OFFSET = attrgetter("offset")
@@ -46,20 +47,20 @@ _TIMESTAMP = attrgetter("timestamp")
 _KEY = attrgetter("key")
 _VALUE = attrgetter("value")
 _HEADERS = attrgetter("headers")
-_PREFIX = str(CorruptRecordException(""))  # a number and the name of the class, which do not help a reader
+_PREFIX = str(CorruptRecordException(""))  # an error number and a class name, of no use to users
 _UNREADABLE = (CorruptRecordException, UnicodeDecodeError, OverflowError)
 
-# The compiled parser checks for the end of the buffer before it reads a number, not within it, so for a body
-# that ends inside a number it reads up to 20 bytes too far. An additional record at the end takes these
-# reads; since it must be decoded completely and last, it also proves that the records before it fill the body
-# exactly.
+# The compiled parser checks for the end of the buffer before it reads a number, not within the number. So in
+# a body that ends inside a number it reads up to 20 bytes too far. An additional record at the end, the
+# sentinel, receives these reads. Since it must be decoded completely and last, it also proves that the
+# records before it fill the body exactly.
 _SENTINEL_VALUE = bytes(48)
 _SENTINEL = b"\x6c\x00\x00\x01\x01\x60" + _SENTINEL_VALUE + b"\x00"
 _SENTINEL_DELTA = -1
 
 
 class StoredRecord(Struct, frozen=True):
-    """A record in a partition. A struct: compiled code makes it, and the garbage collector skips it."""
+    """A record in a partition. A struct: compiled code creates it, and the garbage collector skips it."""
 
     offset: int
     timestamp_ms: int
@@ -69,7 +70,7 @@ class StoredRecord(Struct, frozen=True):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of key, value and headers, without the encoding around them."""
+        """The bytes of key, value and headers, without their encoding."""
         size = len(self.key or b"") + len(self.value or b"")
         for name, value in self.headers:
             size += len(name.encode()) + len(value or b"")
@@ -88,15 +89,15 @@ class AnyRecord(Protocol):
 
     @property
     def value(self) -> bytes | None:
-        """The value as it is stored."""
+        """The stored value; None for a tombstone."""
 
     @property
     def headers(self) -> Sequence[object]:
-        """The headers in order."""
+        """The headers, in their order."""
 
 
 def read_records(batch: Batch, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> list[StoredRecord]:
-    """All records of a batch, including control records, in order of offset. Raises as ``read_rows``."""
+    """Decode all records of a batch, also control records, in order of offset. Raises as ``read_rows``."""
     return read_rows(StoredRecord, batch, decompressed_bytes_max=decompressed_bytes_max)
 
 
@@ -108,13 +109,13 @@ def read_rows(
     after: tuple[object, ...] = (),
     decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
 ) -> list[Row]:
-    """``make(*before, offset, timestamp_ms, key, value, headers, *after)`` of each record of a batch.
+    """Call ``make(*before, offset, timestamp_ms, key, value, headers, *after)`` for each record of a batch.
 
-    Compaction leaves gaps. Raises ``CorruptBatch`` and nothing else for bytes
-    that contradict the header, or that decompress to more than ``decompressed_bytes_max``. Where there is no
-    memory to tell, it raises ``MemoryError``.
+    Offsets have gaps after compaction. Raises only ``CorruptBatch`` for bytes that contradict the header, or
+    that decompress to more than ``decompressed_bytes_max``; raises ``MemoryError`` if there is too little
+    memory to find out.
 
-    No Python code runs for a record, and nothing else is allocated for it, if ``make`` is compiled.
+    If ``make`` is compiled, no Python code runs for a record, and no other object is allocated for it.
     """
     header = batch.header
     opened = open_batch(batch, decompressed_bytes_max)
@@ -143,9 +144,9 @@ def read_rows(
 
 
 def iter_records(batch: Batch, first: int = 0) -> Iterator[StoredRecord]:
-    """The records from offset ``first`` on, one by one: like ``read_records``, with little memory.
+    """Decode the records from offset ``first`` on, one by one, with less memory than ``read_records``.
 
-    Raises ``CorruptBatch`` at the damage, after the records that precede it.
+    Raises ``CorruptBatch`` at the damage, after the records before it.
     """
     return iter_opened(batch.header, open_batch(batch), first)
 
@@ -175,7 +176,7 @@ def open_batch(batch: Batch, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MA
 
 
 def iter_opened(header: BatchHeader, opened: bytes, first: int = 0) -> Iterator[StoredRecord]:
-    """``iter_records`` for the result of ``open_batch``."""
+    """Decode records as ``iter_records`` does, from the result of ``open_batch``."""
     previous, last = header.base_offset - 1, header.base_offset + header.last_offset_delta
     following = range(header.record_count, -1, -1)  # the number of following records, including the sentinel
     try:
@@ -198,10 +199,10 @@ def iter_opened(header: BatchHeader, opened: bytes, first: int = 0) -> Iterator[
 def check_records(batch: Batch, *, requires_keys: bool = False) -> int:
     """Raise ``CorruptBatch`` unless readers get exactly the records that a produced batch's header counts.
 
-    With ``requires_keys`` also ``InvalidRecord`` for the first record without a key.
+    With ``requires_keys``, raise ``InvalidRecord`` for the first record without a key.
 
-    Compiled code checks every record, in a copy of the batch; a few plain records are checked where they are.
-    Returns the bytes of the records, decompressed.
+    Compiled code checks every record, in a copy of the batch; Python checks a few plain records without a
+    copy. Returns the bytes of the records, decompressed.
     """
     header = batch.header
     if not (requires_keys or header.attributes & CODEC_MASK) and _are_few_and_plain(batch):
@@ -228,9 +229,9 @@ def check_records(batch: Batch, *, requires_keys: bool = False) -> int:
 
 
 def _are_few_and_plain(batch: Batch) -> bool:
-    """Whether a reader surely gets the records that the header counts; where not, compiled code must look.
+    """Whether readers certainly get the records that the header counts; if False, compiled code must check.
 
-    Plain records have no headers and usual timestamps. Copies nothing.
+    Plain records have no headers and usual timestamps. The function copies no data.
     """
     header, body = batch.header, memoryview(batch.data)[HEADER_BYTES:]
     if header.record_count > max(_FEW_RECORDS, len(body) // _LARGE_RECORD_BYTES):
@@ -278,11 +279,11 @@ def encoded_records(header: BatchHeader, opened: bytes) -> Iterator[memoryview]:
             yield body[at : following + length]
             at = following + length
     except IndexError as error:
-        raise CorruptBatch("records: the last one does not end") from error
+        raise CorruptBatch("records: the last record is truncated") from error
 
 
 def opens_fast(batches: Sequence[Batch], *, records_max: int) -> bool:
-    """True if opening these batches takes few milliseconds. A compressed batch may be large."""
+    """Whether opening these batches takes few milliseconds. False for compressed, perhaps large, ones."""
     records = size_bytes = 0
     for batch in batches:
         if batch.header.attributes & CODEC_MASK:
@@ -302,10 +303,10 @@ def _body_of(opened: bytes) -> memoryview:
 
 
 def _check_lengths(opened: bytes) -> None:
-    """Raise ``CorruptBatch`` for a record that is shorter than its fields. Copies nothing.
+    """Raise ``CorruptBatch`` for a record that is shorter than its fields. Copies no data.
 
-    The compiled parser adds lengths in 64 bits: it takes a length near 2^63 for one that fits, and asks for
-    so much memory.
+    The compiled parser adds lengths in 64 bits: after an overflow a length near 2^63 seems to fit, and the
+    parser requests that much memory.
     """
     body = _body_of(opened)
     try:
@@ -315,16 +316,16 @@ def _check_lengths(opened: bytes) -> None:
                 at += max(size, 0)
                 _check_end(at, following)
     except IndexError as error:
-        raise CorruptBatch("records: the last one does not end") from error
+        raise CorruptBatch("records: the last record is truncated") from error
 
 
 def _header_count(body: Buffer) -> int:
-    """The number of headers in the records of a body. Copies nothing, and does not parse headers."""
+    """The number of headers in the records of a body. Copies no data, and does not parse headers."""
     return sum(count for count, _, _ in _header_counts(body))
 
 
 def _header_counts(body: Buffer) -> Iterator[tuple[int, int, int]]:
-    """The number of headers of each record, where these begin, and where the record ends.
+    """For each record: the number of its headers, their position, and the end of the record.
 
     Raises ``CorruptBatch``.
     """
@@ -341,16 +342,16 @@ def _header_counts(body: Buffer) -> Iterator[tuple[int, int, int]]:
             count, at = _varint(body, at)
             _check_end(at, following)
             if count < 0:
-                raise CorruptBatch(f"records: one has {count} headers")
+                raise CorruptBatch(f"records: a record has {count} headers")
             yield count, at, following
             at = following
     except IndexError as error:
-        raise CorruptBatch("records: the last one does not end") from error
+        raise CorruptBatch("records: the last record is truncated") from error
 
 
 def _check_end(at: int, following: int) -> None:
     if at > following:
-        raise CorruptBatch("records: one is shorter than its fields")
+        raise CorruptBatch("records: a record is shorter than its fields")
 
 
 def _varint(body: Buffer, at: int) -> tuple[int, int]:
@@ -381,7 +382,7 @@ def _fields(record: DefaultRecord) -> StoredRecord:
 def _check_sentinel(header: BatchHeader, record: Row) -> None:
     is_sentinel = record.offset == header.base_offset + _SENTINEL_DELTA and record.value == _SENTINEL_VALUE
     if not is_sentinel or record.headers:
-        raise CorruptBatch("records: they do not end where the batch ends")
+        raise CorruptBatch("records: the last record does not end at the end of the batch")
 
 
 def _check_offsets(header: BatchHeader, offsets: Sequence[int]) -> None:

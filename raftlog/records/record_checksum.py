@@ -1,6 +1,6 @@
 """The checksum of one record, which any reader of its key, value and headers can compute.
 
-Decides: over which bytes it is taken. That of a batch covers these as well, but takes the batch's own bytes.
+Decides: which bytes it covers. The checksum of a batch also covers the record, but in the batch's encoding.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 _LENGTHS: Final = struct.Struct(">iii")
 _HEADER_LENGTHS: Final = struct.Struct(">ii")
-_NEVER_RELEASE_GIL: Final = 0  # as with batches
+_NEVER_RELEASE_GIL: Final = 0  # as for batches
 _NULL: Final = -1
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -22,7 +22,8 @@ Headers = Sequence[tuple[str, bytes | None]]
 def record_crc(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
     """The CRC-32C of a record's content: its lengths, key, value, and headers in the order of their names.
 
-    Offset and timestamp do not count, so a producer can compute it, and a copy of the record has the same.
+    Offset and timestamp are not covered, so a producer can compute it, and copies of a record have equal
+    sums.
     """
     lengths = _LENGTHS.pack(
         _NULL if key is None else len(key), _NULL if value is None else len(value), len(headers)
@@ -43,10 +44,10 @@ def _encoded(headers: Headers) -> bytes:
 
 
 def _in_order(headers: Headers) -> Headers:
-    """By name and, where names are equal, by value, null first. Text has the order of its UTF-8."""
+    """Headers sorted by name, then by value with null first. Text sorts like its UTF-8 bytes."""
     if len(headers) == 1:
         return headers
     try:
-        return sorted(headers)  # nearly always the names differ
+        return sorted(headers)  # in most cases all names differ
     except TypeError:
         return sorted(headers, key=lambda header: (header[0], header[1] is not None, header[1] or b""))

@@ -1,8 +1,8 @@
-"""Batches of records that were stored before, such as the records of an archive.
+"""Builds batches from records that were stored before, such as the records of an archive.
 
 Decides: which records share a batch. Leaves to others: where the records come from. The batches follow one
-another without holes: offsets without records are inside a batch, as compaction leaves them, or a gap batch.
-Records with times of producers share a batch; records with the time of a leader do if that time is equal.
+another without holes: offsets without records lie inside a batch, as after compaction, or in a gap batch.
+Records with times of producers share a batch; records with times of a leader only if these times are equal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BATCH_RECORDS: Final = 10_000
 
 
 class PlacedRecord(NamedTuple):
-    """A record with its offset. ``is_append_time``: a leader has set the time."""
+    """A record and its offset. ``is_append_time``: a leader has set the timestamp."""
 
     offset: int
     timestamp_ms: int
@@ -29,13 +29,13 @@ class PlacedRecord(NamedTuple):
 
 
 class RestoredBatches:
-    """Collects records in the order of offsets, from the offset ``first`` on."""
+    """Collects records in the order of their offsets, from the offset ``first`` on."""
 
     def __init__(self, first: int, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._parts: list[bytes] = []
         self._size_bytes = 0  # of the finished batches
-        self._base = first  # of the batch that is built
+        self._base = first  # of the current batch
         self._begin()
 
     def _begin(self) -> None:
@@ -46,11 +46,11 @@ class RestoredBatches:
 
     @property
     def is_full(self) -> bool:
-        """Whether the batches have ``bytes_max`` or more."""
+        """Whether the batches have reached ``bytes_max``."""
         return self._size_bytes + (int(self._encoder.size()) if self._count else 0) >= self._bytes_max
 
     def add(self, record: PlacedRecord) -> None:
-        """Add a record, whose offset is above the offset of the previous record."""
+        """Add a record; its offset must be above the offset of the previous record."""
         offset, timestamp_ms, is_append_time, key, value, headers = record
         if self._is_ended_by(record):
             self._finish(offset)
@@ -62,12 +62,12 @@ class RestoredBatches:
         self._count += 1
 
     def taken(self, end: int) -> bytes:
-        """The batches up to the offset ``end``, excluded."""
+        """The batches up to the offset ``end``, exclusive."""
         self._finish(end)
         return b"".join(self._parts)
 
     def _is_ended_by(self, record: PlacedRecord) -> bool:
-        """Whether a record is of the next batch."""
+        """Whether the current batch must end before this record."""
         if record.offset - self._base >= GAP_OFFSETS_MAX:
             return True
         return self._count > 0 and (
@@ -78,7 +78,7 @@ class RestoredBatches:
         )
 
     def _finish(self, end: int) -> None:
-        """End the batch before the offset ``end``, with gap batches if that is far away."""
+        """End the batch before the offset ``end``; gap batches cover a distance too large for it."""
         while self._base < end:
             last = min(end, self._base + GAP_OFFSETS_MAX) - 1
             batch = self._built(last) if self._count else gap_batch(self._base, last, NO_EPOCH, None).data

@@ -1,14 +1,14 @@
-"""The directory of a batch: the tags of its records, where a broker sees them without opening a record.
+"""The directory of a batch: the tags of its records, readable by a broker without decoding a record.
 
-A batch whose producer sets ``TAGS_KNOWN_BIT`` lists its tags a second time: its records are cut into *runs*
-of neighbours with equal tags, each run is a zstd frame of its own, and a skippable frame in front of them,
+A batch whose producer sets ``TAGS_KNOWN_BIT`` lists its tags a second time. Its records are cut into *runs*
+of neighbours with equal tags, and each run is a zstd frame of its own. A skippable frame in front of them,
 the directory, has the length, the number of records and the tags of each run. Readers of zstd skip the
-directory and join the runs, so for them it is an ordinary batch. With the bit and without a directory no
-record has a tag. Where tags change too often, neighbours share a run, which lists each of their sets of tags;
-compressed records with a rare set of tags do not.
+directory and join the runs: for them it is an ordinary batch. A batch with the bit and without a directory
+has no tags. If tags change too often, neighbours share a run, which lists each of their sets of tags;
+in compressed batches, records with a rare set of tags do not share a run.
 
 Decides: the layout of the directory, and which part of a batch matches wanted tags. Leaves to others: what is
-read and for how long (``partitions.replica.reads``). ``docs/record-format.md`` has the bytes.
+read and for how long (``partitions.replica.reads``). ``docs/record-format.md`` describes the bytes.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from raftlog.records.batch import (
 from raftlog.records.compression import compress
 from raftlog.records.tags import BETWEEN_SETS, BETWEEN_TAGS, TagSelection
 
-RUNS_MAX: Final = 16_384  # of one batch; above, neighbours with different tags share a run
-COMPRESSED_RUN_BYTES: Final = 2_048  # on average, before compression: shorter runs would compress badly
-COMPRESSED_RUNS_MIN: Final = 16  # may be shorter
-RARE_SHARE: Final = 4  # so many times fewer runs than that may have rare sets of tags, in addition
+RUNS_MAX: Final = 16_384  # per batch; above this, neighbours with different tags share a run
+COMPRESSED_RUN_BYTES: Final = 2_048  # average before compression: shorter runs would compress badly
+COMPRESSED_RUNS_MIN: Final = 16  # so many runs may be shorter
+RARE_SHARE: Final = 4  # rare sets of tags may have so many times fewer runs than that, in addition
 DIRECTORY_BYTES_MAX: Final = 512 << 10
 
-_FRAME = struct.Struct("<II")  # of zstd: magic and length
-_DIRECTORY_MAGIC: Final = 0x184D2A54  # one of the sixteen that readers of zstd skip
+_FRAME = struct.Struct("<II")  # head of a zstd frame: magic and length
+_DIRECTORY_MAGIC: Final = 0x184D2A54  # one of the sixteen magic numbers that readers of zstd skip
 _HEAD = struct.Struct(">BBH")  # version, flags, number of runs
 _VERSION: Final = 1
 _LISTS_EACH_SET: Final = 1  # a flag; without it neighbours that share a run are listed as one set
@@ -50,7 +50,7 @@ _STORED_BLOCK_BYTES: Final = 1 << 17
 
 
 class Run(NamedTuple):
-    """Neighbouring records: their ``tag_set``, or several in order, their number and their bytes."""
+    """Neighbouring records: their ``tag_set`` (or several, in order), their number and their bytes."""
 
     tags: bytes
     record_count: int
@@ -58,7 +58,7 @@ class Run(NamedTuple):
 
 
 def tagged_body(runs: Sequence[Run], *, is_compressed: bool) -> bytes | None:
-    """A body of codec zstd with its directory; None if the directory would be too long."""
+    """A body of codec zstd with a directory; None if the directory would be too long."""
     runs = _bounded(runs, is_compressed=is_compressed)
     numbers: dict[bytes, int] = {}
     of_run = [numbers.setdefault(run.tags, len(numbers)) for run in runs]
@@ -79,10 +79,10 @@ def tagged_body(runs: Sequence[Run], *, is_compressed: bool) -> bytes | None:
 
 
 def select(batch: Batch, wanted: TagSelection) -> Batch | None:
-    """The part of a batch to send to a reader of tags; None if no record in it matches.
+    """The part of a batch to send to a reader that wants some tags; None if no record matches.
 
-    Reads the header and the directory, never a record. A batch whose tags are not known is returned whole,
-    and so is one whose directory contradicts it: its reader has to look at the records.
+    Reads the header and the directory, never a record. A batch with unknown tags is returned whole, and so is
+    a batch that its directory contradicts: its reader must look at the records.
     """
     header = batch.header
     if not header.record_count or header.is_control:
@@ -124,7 +124,7 @@ def _directory_bytes(batch: Batch) -> int | None:
 
 
 class _Directory(NamedTuple):
-    """For each run, the bytes of its frame, its number of records and the place of its tags in ``sets``."""
+    """For each run: the bytes of its frame, its number of records, and the index of its tags in ``sets``."""
 
     lists_each_set: bool
     lengths: tuple[int, ...]
@@ -134,7 +134,7 @@ class _Directory(NamedTuple):
 
     @classmethod
     def parse(cls, data: memoryview) -> _Directory | None:
-        """None for bytes that are no directory of this version."""
+        """Decode a directory; None for bytes that are no directory of this version."""
         if len(data) < _HEAD.size:
             return None
         version, flags, count = _HEAD.unpack_from(data)
@@ -148,7 +148,7 @@ class _Directory(NamedTuple):
         return cls(bool(flags & _LISTS_EACH_SET), lengths, counts, of_run, sets)
 
     def fits(self, frames_bytes: int, record_count: int) -> bool:
-        """Whether it describes these frames."""
+        """Whether the directory describes frames with these total sizes and counts."""
         return (
             sum(self.lengths) == frames_bytes
             and sum(self.counts) == record_count
@@ -156,7 +156,7 @@ class _Directory(NamedTuple):
         )
 
     def runs_of(self, wanted: TagSelection) -> list[int]:
-        """The runs with a record that matches, as far as the directory says."""
+        """The runs that contain a matching record according to the directory."""
         if not self.lists_each_set and wanted.none:
             wanted = wanted.without_none
         matching = wanted.selected_of(self.sets)
@@ -164,7 +164,7 @@ class _Directory(NamedTuple):
 
 
 def _bounded(runs: Sequence[Run], *, is_compressed: bool) -> Sequence[Run]:
-    """Few enough runs: where there are more, neighbours share one."""
+    """Few enough runs: if there are too many, neighbours share one run."""
     groups = _worth_compressing(runs) if is_compressed else [[run] for run in runs]
     step = -(-len(groups) // RUNS_MAX)
     if step > 1:
@@ -173,7 +173,7 @@ def _bounded(runs: Sequence[Run], *, is_compressed: bool) -> Sequence[Run]:
 
 
 def _worth_compressing(runs: Sequence[Run]) -> list[list[Run]]:
-    """Rare sets of tags keep runs of their own. Others pay for each end of a run with their bytes."""
+    """Group runs so that they compress well: rare sets of tags keep own runs, others share."""
     rare = _rare_sets(runs)
     paid_bytes = COMPRESSED_RUNS_MIN * COMPRESSED_RUN_BYTES
     groups = [[runs[0]]]
@@ -190,7 +190,7 @@ def _worth_compressing(runs: Sequence[Run]) -> list[list[Run]]:
 
 
 def _rare_sets(runs: Sequence[Run]) -> Set[bytes]:
-    """The sets of tags with the fewest runs, as many sets as have no more runs than rare ones may have."""
+    """The sets of tags with the fewest runs: as many sets as fit into the runs for rare sets."""
     size_bytes = sum(len(run.encoded) for run in runs)
     left = (COMPRESSED_RUNS_MIN + size_bytes // COMPRESSED_RUN_BYTES) // RARE_SHARE
     rare = set[bytes]()
@@ -205,7 +205,7 @@ def _rare_sets(runs: Sequence[Run]) -> Set[bytes]:
 def _joined(runs: Sequence[Run]) -> Run:
     sets = sorted({run.tags for run in runs})
     return Run(
-        b"".join(tags or BETWEEN_TAGS for tags in sets),  # between two sets are two bytes 0
+        b"".join(tags or BETWEEN_TAGS for tags in sets),  # two bytes 0 separate two sets
         sum(run.record_count for run in runs),
         b"".join(run.encoded for run in runs),
     )

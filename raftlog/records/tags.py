@@ -1,8 +1,8 @@
-"""Tags of records, and the selection of a reader that wants some of them.
+"""Tags of records, and the selection of records by tags.
 
-A tag is a record header with the name ``raftlog.tag``; a record has one for each of its tags. So tags are
-part of the format that every client of Kafka reads. ``tag_directory`` shows them to a broker that opens no
-record.
+A tag is a record header with the name ``raftlog.tag``; a record has one such header for each of its tags. So
+tags are part of the format that every Kafka client reads. ``tag_directory`` shows the tags to a broker
+without decoding records.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from functools import cached_property
 from typing import Final, Protocol, TypedDict
 
 TAG_RECORD_HEADER: Final = "raftlog.tag"
-"""The record header that holds one tag. A record has one such header for each of its tags."""
+"""Name of the record header that holds one tag. A record has one such header for each of its tags."""
 
 BETWEEN_TAGS: Final = b"\0"  # no tag has the bytes 0 and 10: they are control characters
 BETWEEN_SETS: Final = b"\n"
 BETWEEN_SETS_OF_RUN: Final = BETWEEN_TAGS + BETWEEN_TAGS  # no tag is empty
 
-RUN_OVERHEAD_BYTES: Final = 32  # upper bound of a run's frame and its entry in the directory, beside the tags
+RUN_OVERHEAD_BYTES: Final = 32  # upper bound of a run's frame and directory entry, without the tags
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 
 class HasTags(Protocol):
-    """A request, a member or a body with the three lists of a selection."""
+    """A request, a member or a body with the three lists of a selection by tags."""
 
     @property
     def tags(self) -> Sequence[str]:
-        """Tags of which a record has at least one."""
+        """Tags of which a selected record has at least one."""
 
     @property
     def tags_all(self) -> Sequence[str]:
-        """Tags that a record has, all of them."""
+        """Tags that a selected record must all have."""
 
     @property
     def tags_none(self) -> Sequence[str]:
-        """Tags that a record does not have."""
+        """Tags that a selected record must not have."""
 
 
 class TagFields(TypedDict, total=False):
-    """The lists of a selection that have tags, as the fields of requests and members are named."""
+    """The non-empty lists of a selection, named as the fields of requests and members."""
 
     tags: tuple[str, ...]
     tags_all: tuple[str, ...]
@@ -50,9 +50,10 @@ class TagFields(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class TagSelection:
-    """Records with any of some tags, all of some, and none of some. An empty list is no condition.
+    """A selection of records: those with any tag of a list, all tags of another, and no tag of a third.
 
-    Each list is in order and has a tag once, so that equal selections are equal values.
+    An empty list sets no condition. Each list is sorted and without repetitions, so that equal selections are
+    equal values.
     """
 
     any: tuple[str, ...] = ()
@@ -63,15 +64,15 @@ class TagSelection:
     def of(
         cls, tags: Iterable[str] = (), tags_all: Iterable[str] = (), tags_none: Iterable[str] = ()
     ) -> TagSelection | None:
-        """The selection of three lists of tags; None, which is all records, without any tag."""
+        """The selection of three lists of tags; None, which selects all records, if all lists are empty."""
         lists = [tuple(sorted(set(names))) for names in (tags, tags_all, tags_none)]
         return cls(*lists) if any(lists) else None
 
     @classmethod
     def in_fields(cls, holder: HasTags) -> TagSelection | None:
-        """The selection that a request, a member or a body has; None without any tag."""
+        """The selection in a request, a member or a body; None if it has no tags."""
         if not (holder.tags or holder.tags_all or holder.tags_none):
-            return None  # nearly always
+            return None  # the usual case
         return cls.of(holder.tags, holder.tags_all, holder.tags_none)
 
     def __str__(self) -> str:
@@ -83,12 +84,12 @@ class TagSelection:
         return self._fits({value for name, value in headers if name == TAG_RECORD_HEADER})
 
     def selects(self, tags: bytes) -> bool:
-        """Whether one of the sets of tags of a run is selected."""
+        """Whether a run is selected: one of its sets of tags matches."""
         sets = tags.split(BETWEEN_SETS_OF_RUN)
         return any(self._fits({*each.split(BETWEEN_TAGS)}) for each in sets)
 
     def selected_of(self, runs: Sequence[bytes]) -> Set[int]:
-        """The places of the runs, each given by its sets of tags, that have a selected set."""
+        """The indexes of the selected runs; each run is given by its sets of tags."""
         places = {*range(len(runs))}
         if self.any:
             without: Iterable[int] = places
@@ -118,7 +119,7 @@ class TagSelection:
 
 
 def tag_fields(selection: TagSelection | None) -> TagFields:
-    """The fields of a request with this selection; nothing for an empty list."""
+    """The fields of a request with this selection, without empty lists."""
     fields = TagFields()
     if selection is not None:
         if selection.any:
@@ -131,14 +132,14 @@ def tag_fields(selection: TagSelection | None) -> TagFields:
 
 
 def listed_bytes(headers: Headers) -> int:
-    """Upper bound of what listing the tags of a record adds to its batch."""
+    """Upper bound of the bytes that listing the tags of a record adds to its batch."""
     return sum(RUN_OVERHEAD_BYTES + len(value or b"") for name, value in headers if name == TAG_RECORD_HEADER)
 
 
 def tag_set(headers: Headers) -> bytes | None:
-    """The tags of a record as a directory has them, in order and once; None if a directory cannot have them.
+    """The tags of a record as a directory stores them, sorted; None if a directory cannot store them.
 
-    No client of this project makes such tags: null, empty, or with the bytes 0 or 10.
+    No client of this project creates such tags: null, empty, or with the bytes 0 or 10.
     """
     found = {value for name, value in headers if name == TAG_RECORD_HEADER}
     if not found:

@@ -5,7 +5,7 @@ retried.
 Leaves to others: which replicas a broker holds, and how they are closed and opened (``raftlog.hosting``).
 
 Read ``scheduler`` (failed replicas of one broker), then ``repairer`` (the repair of one) and ``verify`` (the
-intact part of a log). ``service`` answers the questions of peers about a log, ``segment_writer`` rewrites
+intact part of a log). ``service`` answers the requests of peers about a log, ``segment_writer`` rewrites
 segments. If entries are missing on all peers, ``full_resync`` fetches a whole log; ``donor`` decides whose
 log may replace another, ``new_log`` installs it. ``scrubber`` reads all files in the background, with the
 steps of ``scrubbing``.

@@ -1,12 +1,12 @@
-"""Whether the disks of several brokers fit together.
+"""Checks whether the disks of several brokers are from one moment.
 
 At any moment a majority of a group's voters knows the term of each entry, and holds each entry that is known
 to be committed. With copies of different times neither may be true. Brokers that start from such copies elect
-leaders in terms that were used before: different entries get the same index and term, and no broker notices.
+leaders in terms that were used before: different entries get an equal index and term, and no broker notices.
 
-Decides: which logs of a group cannot be from one moment, and which are not one log any more. Copies that pass
-may still be from different moments. Leaves to others: what is sound in a log (``verify``), and printing the
-result (the command line).
+Decides: which logs of a group cannot be from one moment, and which have different entries. Copies that pass
+may still be from different moments. Leaves to others: which parts of a log are sound (``verify``), and
+printing the result (the command line).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Voters = Collection[NodeId]
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """The directory of a log that does not fit to the other logs of its group, and why."""
+    """The directory of a log that contradicts the other logs of its group, and the contradiction."""
 
     directory: str
     reason: str
 
 
 def misfit(copies: Mapping[NodeId, VerifyReport], memberships: Collection[Voters]) -> Misfit | None:
-    """Compare what the logs of one group know. ``memberships`` are the voters that each log names."""
+    """Compare the indexes and terms of one group's logs. ``memberships``: the voters that each log names."""
     sound = {
         node: seen
         for node, seen in sorted(copies.items())
@@ -46,7 +46,7 @@ def misfit(copies: Mapping[NodeId, VerifyReport], memberships: Collection[Voters
     newest = committed[node]
     lacking = [each for each, seen in sound.items() if not _holds(seen, newest)]
     if _is_too_many(lacking, memberships):
-        reason = f"entry {newest.index} of term {newest.term} is committed, and brokers {lacking} lack it"
+        reason = f"entry {newest.index} of term {newest.term} is committed, but brokers {lacking} lack it"
         return Misfit(sound[node].directory, reason)
     node = max(sound, key=lambda each: _last_term(sound[each]))
     term = _last_term(sound[node])
@@ -63,7 +63,7 @@ def difference(filesystem: Filesystem, copies: Mapping[NodeId, VerifyReport]) ->
         checksums = {node: crc for *_, node, crc in found}
         if len({*checksums.values()}) > 1:
             nodes = sorted(checksums)
-            reason = f"entry {index} of term {term} is not the same on brokers {nodes}"
+            reason = f"entry {index} of term {term} differs between brokers {nodes}"
             return Misfit(copies[nodes[0]].directory, reason)
     return None
 
@@ -82,7 +82,7 @@ def _whole_batches(
 
 
 def _is_too_many(nodes: Collection[NodeId], memberships: Collection[Voters]) -> bool:
-    """Whether the rest is no majority: of any membership, since the newest one may be in one log only."""
+    """Whether the other voters are no majority in any membership, since the newest may be in one log only."""
     return bool(memberships) and all(
         2 * len(set(nodes).intersection(voters)) >= len(voters) for voters in memberships
     )

@@ -1,7 +1,7 @@
-"""When a leader's log may take the place of a damaged one, and how much of it must.
+"""The rules by which a leader's log may replace a damaged log, and how much of it must.
 
-Decides: which leader, how far its log is copied, and the term and vote that go with it. Leaves to others:
-in which terms the damaged replica may have voted or acknowledged anything, and the copying (``repairer``).
+Decides: which leader, up to which index its log is copied, and the term and vote to store with it. Leaves to
+others: in which terms the damaged replica may have voted or acknowledged, and the copying (``repairer``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raftlog.types import NodeId, Term
 
 
 def leader_of(repair_target: RepairTarget, told: Mapping[NodeId, Told], term: Term, trouble: str) -> NodeId:
-    """The leader of ``term`` or a later one. Raises ``CannotRepair``."""
+    """The peer that leads ``term`` or a later term. Raises ``CannotRepair``."""
     for peer, answer in told.items():
         if answer.is_leader and answer.term >= term:
             return peer
@@ -25,25 +25,25 @@ def leader_of(repair_target: RepairTarget, told: Mapping[NodeId, Told], term: Te
     silent = [peer for peer in repair_target.peers if peer not in told]
     if silent:
         raise CannotRepair(f"{trouble}: brokers {silent} do not answer")
-    raise CannotRepair(f"{trouble}: no replica has them whole, and none leads yet")
+    raise CannotRepair(f"{trouble}: no replica has all of them, and no replica leads yet")
 
 
 def members_told(seen: VerifyReport, told: Mapping[NodeId, Told]) -> bytes:
-    """The members where this log begins. Raises ``CannotRepair``, or ``NeedsFullResync`` if no wait helps.
+    """The members at the log's start. Raises ``CannotRepair``, or ``NeedsFullResync`` if waiting is useless.
 
-    A leader whose log leads up to there will know, once so much is committed.
+    A leader whose log reaches down to that start will know the members, once enough is committed.
     """
     known = next((answer.members for answer in told.values() if answer.members), b"")
     if known:
         return known
-    trouble, start = "no replica says who took part where the log begins", seen.state.log_start
+    trouble, start = "no replica knows the members where the log begins", seen.state.log_start
     if any(answer.is_leader and (answer.first > start or start == 0) for answer in told.values()):
         raise NeedsFullResync(trouble)
     raise CannotRepair(trouble)
 
 
 def owed(seen: VerifyReport, leader: Told) -> int:
-    """The last index that this replica may have acknowledged, as far as the leader's log goes."""
+    """The last index that this replica may have acknowledged, limited by the leader's log."""
     end = seen.holes[-1].last if seen.holes else seen.last
     if end is None or seen.doubt is not None or seen.torn or seen.state.is_given_up:
         return leader.last
@@ -51,7 +51,7 @@ def owed(seen: VerifyReport, leader: Told) -> int:
 
 
 def hard_state_in(term: Term, seen: VerifyReport, node_id: NodeId) -> HardState:
-    """In doubt of its own, or in a later term, a replica that takes a leader's log has voted for itself."""
+    """The hard state for a leader's log: in doubt or in a later term, with a vote for this replica itself."""
     own = seen.state.hard_state
     if seen.doubt is None and term <= own.term:
         return own

@@ -1,9 +1,9 @@
-"""Fetches a leader's log from where it begins, to take the place of one that cannot be repaired.
+"""Fetches a leader's whole log, to replace a log that cannot be repaired.
 
-Decides: what is asked for and in which order, and when nothing but the state has to come. Leaves to others:
-which leader, how far and in which term (``repairer``), and the files (``storage.new_log``).
+Decides: what is requested and in which order, and when only the state is missing. Leaves to others:
+which leader, up to which index and in which term (``repairer``), and the files (``storage.new_log``).
 
-All has come, and has been checked, before anything of the old log goes.
+All data is fetched and checked before any part of the old log is removed.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from raftlog.storage.state_files import StateFiles, is_state_known
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 
 Replace = Callable[[HardState, Term], None]
-"""Puts in place what was fetched, with this hard state; see ``NewLog.replace``. Blocks."""
+"""Installs the fetched log with this hard state; see ``NewLog.replace``. Blocks."""
 
 
 class Adds(Protocol):
     """Writes fetched batches at the pace of repairs."""
 
     def __call__(self, writer: SegmentWriter, batches: list[Batch], /) -> Awaitable[None]:
-        """Return when they are in the file, and the next may be asked for."""
+        """Return when the batches are in the file, and the next ones may be requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class FullResync:
-    """One replica's. ``ask`` asks its leader."""
+    """The full resync of one replica. ``ask`` sends a request to its leader."""
 
     node_id: NodeId
     group_id: GroupId
@@ -54,7 +54,7 @@ class FullResync:
     add: Adds
 
     async def fetch(self, seen: VerifyReport, leader: NodeId, answer: Told, last: int) -> Replace:
-        """At least up to ``last`` of the log of a leader that gave that answer. Raises ``CannotRepair``."""
+        """Fetch the log of the leader that sent ``answer``, up to ``last``. Raises ``CannotRepair``."""
         begin = await self._beginning(leader, answer)
         if await self.run_blocking(lambda: _lacks_only_a_state(self.filesystem, seen, begin)):
             return lambda hard_state, term: _keep_state(self.filesystem, seen, begin)
@@ -64,13 +64,13 @@ class FullResync:
             while log.following <= last:
                 writer = await self.run_blocking(log.writer)
                 following = Index(log.following)
-                end, before = answer.last, Term(log.term)  # no batch of the leader's need end at ``last``
+                end, before = answer.last, Term(log.term)  # a batch of the leader need not end at ``last``
                 _, data = await self._ask_leader(leader, answer, following, end, before)
                 batches = writer.checked(data, end)
                 await self.add(writer, [batch for batch in batches if batch.base_offset <= last])
             is_whole = True
         except CorruptBatch as error:
-            raise CannotRepair(f"the leader's entries did not come: {error}") from error
+            raise CannotRepair(f"the leader sent invalid entries: {error}") from error
         finally:
             if not is_whole:
                 await self.run_blocking(log.abandon)
@@ -94,33 +94,34 @@ class FullResync:
         )
         told, data = await self.ask(ask)
         if not told.is_leader or told.term != answer.term:
-            raise CannotRepair(f"broker {leader} does not lead any more")
+            raise CannotRepair(f"broker {leader} no longer leads")
         if not told.is_held:
-            raise CannotRepair(f"the log of broker {leader} begins later than {first} by now")
+            raise CannotRepair(f"the log of broker {leader} now begins later than {first}")
         return told, data
 
     async def _beginning(self, leader: NodeId, answer: Told) -> Beginning:
         start, before = answer.first, answer.before
         if before == UNKNOWN_TERM:
-            raise CannotRepair(f"broker {leader} is of an older release and does not say how its log begins")
+            raise CannotRepair(f"broker {leader} runs an older release and does not say how its log begins")
         place = EntryId(before, Index(start - 1))
         told, _ = await self._ask_leader(leader, answer, start, place.index, before, place.index)
         if start == 0:
             return Beginning(start=start, before=before, members=told.members or _NOBODY, state=b"")
         if not told.members:
-            raise CannotRepair(f"broker {leader} does not say who took part at {place.index}")
+            raise CannotRepair(f"broker {leader} does not know the members at {place.index}")
         there = decode_entries(memoryview(told.members))[-1].membership
         transfer = SnapshotTransfer(self.node_id, self.group_id, self.calls)
         state = await transfer.fetch(FetchSnapshot(leader, place, there))
         return Beginning(start=start, before=before, members=told.members, state=state)
 
 
-_NOBODY: Final = encode_entries([MembershipEntry(Index(-1), NOBODY)])  # the log names those who take part
+_NOBODY: Final = encode_entries([MembershipEntry(Index(-1), NOBODY)])  # the log itself names its members
 
 
 def _lacks_only_a_state(filesystem: Filesystem, seen: VerifyReport, begin: Beginning) -> bool:
-    """Whether only the state at the log start is missing: the log is whole, and agrees with the leader's log
-    up to where the leader's log begins.
+    """Whether only the state at the log start is missing.
+
+    Then the log is whole, and agrees with the leader's log up to the start of the leader's log.
     """
     start, own = begin.start, seen.state.log_start
     if seen.holes or seen.doubt is not None or seen.state.is_given_up or not own <= start <= seen.last + 1:

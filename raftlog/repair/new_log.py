@@ -1,17 +1,17 @@
-"""Another log in place of one that cannot be repaired: a leader's, from where that begins.
+"""Replaces a log that cannot be repaired with a leader's log, from the leader's log start.
 
-Decides: in which order files come and go. Leaves to others: whose log it is, how far it must reach, and
-why it may take the place of the old one (``raftlog.repair.repairer``).
+Decides: in which order files are written and removed. Leaves to others: whose log it is, up to which index,
+and why it may replace the old one (``raftlog.repair.repairer``).
 
-Everything is fetched into files beside the old log, which stays as it is until then. Then:
+Everything is fetched into files beside the old log, which stays unchanged until then. Then:
 
-    slots      the log is *given up*: its durable end is one that no log reaches, so that nothing here opens
-    old log    removed, with all that stands beside it
-    new log    members, state, segments: each durable
-    slots      where it begins, and its durable end
+slots      the log is *given up*: its durable end is above any log, so that the replica does not open
+old log    removed, with all files beside it
+new log    members, state, segments: each durable
+slots      the new log's start, and its durable end
 
-A crash before the first step leaves the old log, one between the slots a log that was given up, which is
-fetched once more, one after the last step the new log.
+A crash before the first step leaves the old log; a crash between the slots leaves a log that was given up and
+is fetched again; a crash after the last step leaves the new log.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ SEGMENT_BYTES: Final = 128 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """The start of a log: the state of everything before ``start``, and the members."""
+    """The start of a log: the state before ``start``, and the members."""
 
     start: Index
-    before: Term  # of the entry just before
-    members: bytes  # as the file of that name holds them
-    state: bytes  # of no meaning for a log that goes back to its first entry
+    before: Term  # of the entry just before ``start``
+    members: bytes  # in the format of the members file
+    state: bytes  # meaningless for a log that begins with its first entry
 
     @property
     def end(self) -> EntryId:
@@ -51,7 +51,7 @@ class Beginning:
 
 
 class NewLog:
-    """Files beside a damaged log. Blocks; nothing is in use before ``replace``."""
+    """The files of the new log, beside the damaged one. Blocks; nothing is in use before ``replace``."""
 
     def __init__(self, filesystem: Filesystem, directory: str, beginning: Beginning) -> None:
         self._filesystem = filesystem
@@ -61,7 +61,7 @@ class NewLog:
 
     @property
     def following(self) -> int:
-        """The offset that must come next."""
+        """The offset that the next batch must have."""
         return self._writers[-1].following if self._writers else self._beginning.start
 
     @property
@@ -77,15 +77,15 @@ class NewLog:
         return self._writers[-1]
 
     def abandon(self) -> None:
-        """Leave no trace; the old log stays."""
+        """Remove the fetched files; the old log stays."""
         for writer in self._writers:
             writer.abandon()
 
     def replace(self, seen: VerifyReport, hard_state: HardState, term: Term) -> None:
-        """Take the place of the log that was examined.
+        """Replace the log that was examined.
 
-        ``term`` is the newest in which it may have acknowledged anything: after a crash in the middle, the
-        leader whose log is fetched again must not be of an earlier one.
+        ``term`` is the newest term in which the replica may have acknowledged an entry: after a crash during
+        the replacement, the leader whose log is fetched again must not be of an earlier term.
         """
         begin, old = self._beginning, seen.state
         self._put_slots(hard_state, old.log_start, old.before, given_up(term))

@@ -1,23 +1,23 @@
 """Repairs one damaged replica from the other logs of its group, without an operator.
 
-Decides: what makes a peer's entries the right ones, and when this replica may vote again. Leaves to
-others: what is damaged (``verify``), writing files (``segment_writer``), when a repair is tried
-(``scheduler``), what a peer gives away (``service``).
+Decides: which peer's entries are right, and when this replica may vote again. Leaves to
+others: finding the damage (``verify``), writing files (``segment_writer``), when a repair is tried
+(``scheduler``), what a peer sends (``service``).
 
 Four rules, each a consequence of Raft's own:
 
 1. *By an anchor.* Below the newest entry that this log is known to have had durably (its durable end, or what
-   the epochs file covers), every peer with that entry has the same log (Log Matching). Any of them will do.
-2. *By a leader.* Entries without an anchor, or with one that no peer has, are replaced by the log of a leader
-   whose term is at least any in which this replica may have voted or acknowledged: as a follower would take
-   it from that leader's appends. All that was ever committed in earlier terms stands there.
-3. *By all voters.* A slot that is lost may have held a vote. All other voters report the newest term they
-   know: no vote was given in a later one, since its candidate knew it first. This replica continues in that
-   term with its vote given to itself. A peer that has lost its own term, too, reports that of its log;
-   then a thousand terms are left out.
-4. *Anew.* What no log has any more, since the others begin later, or what stands nowhere else, is not
-   repaired: the whole log is replaced by that of a leader as in rule 2, from where that begins, as a
-   follower that lags behind would take its snapshot.
+   the epochs file covers), every peer with that entry has an equal log (Log Matching). Any such peer will do.
+2. *By a leader.* Entries without an anchor, or with an anchor that no peer has, are replaced by the log of a
+   leader. Its term must be at least any term in which this replica may have voted or acknowledged: as a
+   follower would take its appends. The leader has all entries that were ever committed in earlier terms.
+3. *By all voters.* A slot that is lost may have held a vote. All other voters report the newest term that
+they know: no vote was given in a later term, since its candidate knew that term first. This replica continues
+in the newest term with its vote given to itself. A peer that has lost its own term, too, reports the term of
+its log; then a thousand terms are skipped.
+4. *Full resync.* If no log has the entries, because the other logs begin later, or if the lost data was only
+   here, the log is not repaired: the whole log is replaced by a leader's as in rule 2, from its start, as a
+   follower that lags behind would receive a snapshot.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ from raftlog.types import EntryId, Index, NodeId, Term
 _log = logging.getLogger("raftlog.repair")
 
 CALL_TIMEOUT_MS: Final = 5000
-ROUNDS_MAX: Final = 6  # each repairs something, or the repair has failed
-FORGOTTEN_TERMS: Final = 1000  # more than any number of elections that all members have lost
+ROUNDS_MAX: Final = 6  # a round that repairs nothing ends the repair
+FORGOTTEN_TERMS: Final = 1000  # more than any number of elections that all members have forgotten
 
 
 @dataclass(slots=True)
 class RepairCounts:
-    """For metrics."""
+    """Counters of repairs, for metrics."""
 
     replicas_repaired: int = 0
     bytes_fetched: int = 0
@@ -75,44 +75,44 @@ class RepairCounts:
 
 @dataclass(slots=True)
 class Repairer:
-    """One broker's repairs. All on the event loop's thread; disk work is handed to ``run_blocking``."""
+    """The repairs of one broker. For the event loop's thread; disk work goes to ``run_blocking``."""
 
     host: GroupHost
     filesystem: Filesystem
     run_blocking: RunBlocking
     service: RepairService
-    bytes_per_s: int = 0  # of what is fetched; 0 is no limit
+    bytes_per_s: int = 0  # the rate of fetching; 0: no limit
     counts: RepairCounts = field(default_factory=RepairCounts)
 
     def __post_init__(self) -> None:
         self.run_blocking = ToItsEnd(self.run_blocking)
 
     async def repair(self, repair_target: RepairTarget) -> None:
-        """Return once the files are whole again. Raises ``CannotRepair`` and ``OSError``."""
+        """Return once the files are whole. Raises ``CannotRepair`` and ``OSError``."""
         for left in reversed(range(ROUNDS_MAX + 1)):
             seen = await self.run_blocking(lambda: examine(self.filesystem, repair_target.directory))
             if seen.is_clean:
                 self.service.forget(repair_target.directory)
                 self.counts.replicas_repaired += 1
                 return
-            self.service.remember(seen)  # peers may need of this replica what it has
+            self.service.remember(seen)  # peers may need the sound entries of this replica
             if not left:
-                raise NeedsOperator("it is damaged again after each repair; replace its disk or move it away")
+                raise NeedsOperator("the files are damaged again after each repair; replace the disk")
             try:
                 await self._improve(repair_target, seen, is_last_try=left == 1)
             except RaftlogError as error:
-                raise CannotRepair(f"a peer has not helped: {error}") from error
+                raise CannotRepair(f"a peer could not help: {error}") from error
 
     async def _improve(self, repair_target: RepairTarget, seen: VerifyReport, *, is_last_try: bool) -> None:
         try:
             if seen.state.is_given_up or is_last_try:
-                raise NeedsFullResync("it is still damaged after each repair")
+                raise NeedsFullResync("the log is still damaged after each repair")
             await self._repair_once(repair_target, seen)
         except NeedsFullResync as reason:
             await self._resync_fully(repair_target, seen, str(reason))
 
     async def _change(self, seen: VerifyReport, work: Callable[[], None]) -> None:
-        """Write files. What peers were told of them before does not count from then on."""
+        """Write files. From then on, earlier answers to peers about these files do not count."""
         self.service.forget(seen.directory)
         try:
             await self.run_blocking(work)
@@ -123,7 +123,7 @@ class Repairer:
         repair_target, told = await self._ask_everybody(repair_target, seen)
         await self.run_blocking(lambda: clear_sidecars(self.filesystem, seen))
         if seen.state.log_start > 0 and seen.doubt is not None and not seen.state.hard_state.term:
-            raise NeedsFullResync(f"{seen.doubt}, and with it where the log begins")
+            raise NeedsFullResync(f"{seen.doubt}, so the start of the log is unknown")
         if any(damage.path.endswith(f"/{MEMBERS_NAME}") for damage in seen.damages):
             known = members_told(seen, told)
             await self._change(seen, lambda: replace_members(self.filesystem, seen.directory, known))
@@ -143,16 +143,16 @@ class Repairer:
         else:
             start = seen.state.log_start
             if not await self.run_blocking(lambda: is_state_known(self.filesystem, seen.directory, start)):
-                raise NeedsFullResync(f"nothing here says what led up to {start}, where the log begins")
+                raise NeedsFullResync(f"no state on this disk reaches {start}, where the log begins")
             return
         await self._take_from_leader(repair_target, seen, first, told)
 
-    # Asking.
+    # Requests to peers.
 
     async def _ask_everybody(
         self, repair_target: RepairTarget, seen: VerifyReport
     ) -> tuple[RepairTarget, dict[NodeId, Told]]:
-        """Ask the voters that any answering log names, too, until no new one is named."""
+        """Ask all voters, also voters named by an answering log, until no new one is named."""
         start = Index(seen.state.log_start - 1)
         question = Ask(group_id=repair_target.group_id, members_at=start)
 
@@ -191,7 +191,7 @@ class Repairer:
         holes: Sequence[MissingRange],
         told: dict[NodeId, Told],
     ) -> bool:
-        """Fill holes below the anchor, file by file; whether some peer could help with each."""
+        """Fill holes below the anchor, file by file; return whether peers had all of them."""
         lacking = [Lacking(hole.first, hole.last) for hole in holes if hole.last is not None]
         for segment in plan(seen, lacking):
             if not await self._write(repair_target, seen, segment, told):
@@ -225,9 +225,10 @@ class Repairer:
         part: Lacking,
         peers: list[NodeId],
     ) -> bool:
-        """From one peer after the other, each as far as it can; a lost link costs nothing that is written.
+        """Fetch from one peer after the other; after a broken link, continue with what is written.
 
-        A peer that is silent since its last answer may hold the anchor: no leader's log replaces it then.
+        A peer that is silent since its last answer may hold the anchor: then no leader's log replaces the
+        entries.
         """
         anchor = seen.anchor
         assert anchor is not None
@@ -236,7 +237,7 @@ class Repairer:
         while writer.following <= part.last:
             if useless == len(peers):
                 if silent:
-                    raise CannotRepair(f"brokers {sorted(silent)} do not answer any more")
+                    raise CannotRepair(f"brokers {sorted(silent)} no longer answer")
                 return False
             peer = peers[0]
             ask = Ask(
@@ -276,8 +277,8 @@ class Repairer:
         self, repair_target: RepairTarget, seen: VerifyReport, first: int, told: dict[NodeId, Told]
     ) -> None:
         term, margin = self._newest_term(repair_target, seen, told)
-        if margin:  # only a log that is given up remembers the term, too, that it stays away from
-            raise NeedsFullResync(f"{seen.holes[0]} are damaged, and which terms there were")
+        if margin:  # only a log that is given up also stores the term that it must avoid
+            raise NeedsFullResync(f"{seen.holes[0]} are damaged, and the newest term is unknown")
         leader = leader_of(repair_target, told, term, f"{seen.holes[0]} are damaged")
         runs = [run for run in seen.runs if run.last < first]
         while True:
@@ -291,11 +292,11 @@ class Repairer:
             answer, _ = await self._ask(leader, ask)
             if answer.is_held or not runs:
                 break
-            first = runs.pop().first  # the logs part before: a leader would go back, too
+            first = runs.pop().first  # the logs differ before this index: a leader would go back, too
         if not answer.is_leader or answer.term < term:
-            raise CannotRepair(f"broker {leader} does not lead any more")
+            raise CannotRepair(f"broker {leader} no longer leads")
         if not answer.is_held or answer.first > first:
-            raise NeedsFullResync(f"broker {leader}, which leads, no longer has what this replica lacks")
+            raise NeedsFullResync(f"broker {leader}, the leader, no longer has the missing entries")
         hard_state = hard_state_in(Term(max(term, answer.term)), seen, self.host.node_id)
         await self._copy_leader(repair_target, seen, runs, _Lead(leader, answer, first, hard_state))
         try:
@@ -318,7 +319,7 @@ class Repairer:
             )
         except (RaftlogError, CorruptBatch) as error:
             await self.run_blocking(writer.abandon)
-            raise CannotRepair(f"the leader's entries did not come: {error}") from error
+            raise CannotRepair(f"the leader did not send valid entries: {error}") from error
         last = writer.following - 1
         await self._change(seen, lambda: forget_from(self.filesystem, seen, base, lead.hard_state, last))
         await self._change(seen, writer.finish)
@@ -342,7 +343,7 @@ class Repairer:
             )
             told, data = await self._ask(lead.leader, ask)
             if not told.is_held or not told.is_leader or told.term != lead.answer.term:
-                raise NotLeader(f"broker {lead.leader} does not lead any more")
+                raise NotLeader(f"broker {lead.leader} no longer leads")
             await self._add(writer, writer.checked(data, lead.answer.last))
 
     # Rule 4.
@@ -355,7 +356,11 @@ class Repairer:
         leader = leader_of(repair_target, told, term, reason)
         answer = told[leader]
         _log.warning(
-            "%s: %s; it begins anew at %d, as broker %d does", seen.directory, reason, answer.first, leader
+            "%s: %s; fetching the whole log of broker %d, from %d on",
+            seen.directory,
+            reason,
+            leader,
+            answer.first,
         )
         ask, calls = partial(self._ask, leader), self.host.calls
         me, files = self.host.node_id, self.filesystem
@@ -369,10 +374,10 @@ class Repairer:
     def _newest_term(
         self, repair_target: RepairTarget, seen: VerifyReport, told: dict[NodeId, Told]
     ) -> tuple[Term, int]:
-        """The newest term in which this replica may have voted, and how far to stay away from it."""
+        """The newest term in which this replica may have voted, and the number of further terms to skip."""
         own = max(seen.state.hard_state.term, seen.runs[-1].term if seen.runs else 0)
         if seen.state.is_given_up:
-            own = seen.state.durable_end.last.term  # its hard state may stay away from that
+            own = seen.state.durable_end.last.term  # its hard state may be beyond the skipped terms
         if seen.doubt is None:
             return Term(own), 0
         silent = [peer for peer in repair_target.peers if peer not in told]
@@ -387,7 +392,7 @@ class Repairer:
 
 @dataclass(frozen=True, slots=True)
 class _Lead:
-    """A leader whose log replaces this one's from ``first`` on, and the hard state that goes with it."""
+    """A leader whose log replaces this log from ``first`` on, and the hard state to store with it."""
 
     leader: NodeId
     answer: Told

@@ -1,9 +1,9 @@
-"""Looks after the replicas of one broker that have failed, until they serve again.
+"""Repairs and reopens the failed replicas of one broker.
 
-Decides: when a repair is tried, and how many at a time. A damaged replica is repaired at once and, where
-that fails, again after a pause. One whose disk has failed waits, then its files are read and it is opened
-anew: opening writes again what was not surely durable. One that has ended for lack of memory, descriptors or
-threads has nothing to repair: it is opened again after a pause. Leaves to others: the repair (``repairer``),
+Decides: when a repair is tried, and how many run at a time. A damaged replica is repaired at once and, after
+a failure, again after a pause. A replica whose disk has failed waits; then its files are read and it is
+opened again: opening rewrites what may not be durable. A replica that stopped for lack of memory, descriptors
+or threads needs no repair: it is opened again after a pause. Leaves to others: the repair (``repairer``),
 opening and closing (``hosting.supervisor``).
 """
 
@@ -26,12 +26,12 @@ _log = logging.getLogger("raftlog.repair")
 LOOK_S: Final = 0.5
 AGAIN_S: Final = 2.0
 AFTER_FAILED_DISK_S: Final = 30.0
-AT_ONCE: Final = 2  # beside the metadata log, which waits for no other
+AT_ONCE: Final = 2  # in addition to the metadata log, which waits for no other
 
 
 @dataclass(frozen=True, slots=True)
 class FailedReplica:
-    """A replica that should work here and does not."""
+    """A replica that should run on this broker and does not."""
 
     name: str
     error: BaseException
@@ -47,23 +47,23 @@ class Supervisor(Protocol):
     """Closes and opens the replicas of one broker: ``raftlog.hosting.supervisor``."""
 
     def failed(self) -> Sequence[FailedReplica]:
-        """Replicas that have failed."""
+        """The failed replicas."""
 
     async def take_offline(self, failed: FailedReplica) -> None:
-        """Close it, so that only the repair has its files open."""
+        """Close a replica, so that only the repair has its files open."""
 
     def bring_online(self, failed: FailedReplica) -> None:
-        """Open it again."""
+        """Open a replica again."""
 
     def note(self, failed: FailedReplica, trouble: str) -> None:
-        """Say why it is not served yet."""
+        """Report why a replica does not serve yet."""
 
     def needs_operator(self, failed: FailedReplica, reason: str) -> None:
-        """No other replica can help, nor can it begin anew: somebody must look after it."""
+        """Report that an operator must act: no other replica can help, and a full resync is impossible."""
 
 
 class RepairScheduler:
-    """One broker's. All on the event loop's thread."""
+    """The scheduler of one broker. For the event loop's thread only."""
 
     def __init__(self, repairer: Repairer, supervisor: Supervisor) -> None:
         self._repairer = repairer
@@ -77,7 +77,7 @@ class RepairScheduler:
         return len(self._repairing)
 
     async def run(self) -> None:
-        """Look after them until cancelled."""
+        """Repair failed replicas until cancelled."""
         loop = asyncio.get_running_loop()
         try:
             while True:
@@ -94,7 +94,7 @@ class RepairScheduler:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     async def end(self, group_id: GroupId) -> None:
-        """Return once no repair of it runs on any thread: its files may be removed or opened."""
+        """Return once no repair of a group runs on any thread: its files may be removed or opened."""
         task = self._repairing.get(group_id)
         if task is not None:
             task.cancel()
@@ -118,7 +118,7 @@ class RepairScheduler:
     def _ended(self, failed: FailedReplica, task: asyncio.Task[None]) -> None:
         del self._repairing[failed.group_id]
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("%s: the repair broke down", failed.name, exc_info=error)
+            _log.error("%s: the repair failed unexpectedly", failed.name, exc_info=error)
             self._due[failed.group_id] = asyncio.get_running_loop().time() + AFTER_FAILED_DISK_S
 
     async def _repair(self, failed: FailedReplica) -> None:

@@ -1,12 +1,12 @@
-"""Reads segments and small files through, again and again, before anybody needs them.
+"""Reads all segments and small files of open replicas, again and again, to find damage early.
 
-Decides: in which order files are read, how fast, and what is compared. Leaves to others: what becomes
-of a replica that is found damaged (it is stopped, and ``scheduler`` has it repaired).
+Decides: in which order files are read, how fast, and what is compared. Leaves to others: the treatment
+of a damaged replica (it is stopped, and ``scheduler`` repairs it).
 
-At most ``bytes_per_s`` are read, by one thread, and a replica begins ``REPLICA_S`` after the one before: so
-thousands of idle ones cost no more than some. A cycle takes as long as that takes, and the next one begins
-at once, but not before ``CYCLE_S_MIN``. The active segment is read as far as it was durable when
-its turn came. Indexes, which can be made again at any time, are read, too.
+At most ``bytes_per_s`` are read, by one thread, and a replica begins ``REPLICA_S`` after the previous one: so
+thousands of idle replicas cost no more than a few. The next cycle begins as soon as the last one has ended,
+but not before ``CYCLE_S_MIN``. The active segment is read as far as it was durable when
+its turn came. Indexes, which can be built again at any time, are read, too.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ _log = logging.getLogger("raftlog.repair")
 
 CYCLE_S_MIN: Final = 60.0
 REPLICA_S: Final = 0.2
-STEP_BYTES: Final = 1 << 20  # between two pauses
+STEP_BYTES: Final = 1 << 20  # bytes read between two pauses
 
 
 class Stoppable(Protocol):
-    """The part of ``RaftGroup`` that is needed here."""
+    """The part of ``RaftGroup`` that the scrubber needs."""
 
     @property
     def stopped(self) -> BaseException | None:
-        """Why it has ended, if it has."""
+        """The reason why the replica has stopped; None while it runs."""
 
     def stop(self, error: BaseException) -> None:
-        """Stop the replica: it neither votes nor serves from now on."""
+        """Stop the replica: it no longer votes or serves."""
 
     async def change_log(self, begin: Callable[[], LogChange | None]) -> None:
-        """Have the log changed when its disk is free."""
+        """Change the log when its disk is free."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scrubbed:
-    """One replica that is open here."""
+    """One open replica."""
 
     group: Stoppable
     log: SegmentedLog
@@ -64,16 +64,16 @@ class Scrubbed:
 
 @dataclass(slots=True)
 class ScrubCounts:
-    """For metrics."""
+    """Counters of the scrubber, for metrics."""
 
     bytes_read: int = 0
     damages_found: int = 0
-    last_cycle_ended_ms: int = 0  # 0 before the first has
+    last_cycle_ended_ms: int = 0  # 0 before the end of the first cycle
 
 
 @dataclass(slots=True)
 class Scrubber:
-    """One broker's. ``replicas`` names what is open at the moment."""
+    """The scrubber of one broker. ``replicas`` returns the replicas that are open now."""
 
     filesystem: Filesystem
     clock: Clock
@@ -83,11 +83,11 @@ class Scrubber:
     counts: ScrubCounts = field(default_factory=ScrubCounts)
 
     async def run(self) -> None:
-        """Cycle after cycle, until cancelled. Nothing is read at a rate of 0."""
+        """Run cycle after cycle until cancelled. With a rate of 0, return at once."""
         while self.bytes_per_s:
             loop = asyncio.get_running_loop()
             began = loop.time()
-            await asyncio.sleep(CYCLE_S_MIN / 2)  # a broker that starts has other things to do
+            await asyncio.sleep(CYCLE_S_MIN / 2)  # a starting broker has more urgent work
             await self.cycle()
             await asyncio.sleep(max(0.0, began + CYCLE_S_MIN - loop.time()))
 
@@ -98,8 +98,8 @@ class Scrubber:
             began = loop.time()
             try:
                 await self._files(replica)
-            except OSError as error:  # those of the other replicas can still be read
-                _log.error("%s is not read through for now: %s", replica.log.directory, error)
+            except OSError as error:  # the files of the other replicas can still be read
+                _log.error("%s cannot be scrubbed now: %s", replica.log.directory, error)
             await asyncio.sleep(max(0.0, began + REPLICA_S - loop.time()))
         self.counts.last_cycle_ended_ms = self.clock.wall_ms()
 
@@ -141,7 +141,7 @@ class Scrubber:
         except OSError as error:
             if exhaustion(error) is not None or replica.group.stopped is not None:
                 raise
-            states, others = (), [f"{directory} ({error})"]  # new files take the place of what cannot be read
+            states, others = (), [f"{directory} ({error})"]  # unreadable files are replaced with new ones
         self._note(states)
         if others and replica.group.stopped is None:
             self._note(others)
@@ -151,7 +151,7 @@ class Scrubber:
     def _note(self, paths: Sequence[str]) -> None:
         for path in paths:
             self.counts.damages_found += 1
-            _log.error("%s was damaged, and is made anew", path)
+            _log.error("rebuilt %s: the file was damaged", path)
 
     def _found(self, replica: Scrubbed, error: Exception) -> None:
         self.counts.damages_found += 1
@@ -163,5 +163,5 @@ class Scrubber:
 
 
 def _next(log: SegmentedLog, done: int) -> ScrubRange | None:
-    """The oldest segment that begins above ``done``. Retention may have removed some meanwhile."""
+    """The oldest segment that begins above ``done``; retention may have removed some meanwhile."""
     return next((part for part in scrub_ranges(log) if part.first > done), None)

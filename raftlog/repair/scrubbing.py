@@ -1,9 +1,9 @@
-"""Reading through what rests on the disk beside a log that is in use.
+"""Checks of the files of a log that is in use.
 
-Decides: what is compared with what. What is durable of a segment can be read on any thread, beside
-appends behind it; a truncation meanwhile shows in the log's ``removals``. What a segment should hold is
-known from the open log. Small files are compared by their seals, and indexes with their segments. Leaves
-to others: how fast, and what follows (``raftlog.repair.scrubber``).
+Decides: what is compared with what. The durable part of a segment can be read on any thread, during
+appends; a truncation meanwhile shows in the log's ``removals``. The expected content of a segment is
+known from the open log. Small files are compared with their seals, and indexes with their segments. Leaves
+to others: the speed, and the consequences (``raftlog.repair.scrubber``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from raftlog.types import EntryId, Index
 
 @dataclass(frozen=True, slots=True)
 class ScrubRange:
-    """A segment as the open log knows it; of the active one what is durable."""
+    """A segment according to the open log; of the active segment, the durable part."""
 
     path: str
     first: int
@@ -46,7 +46,7 @@ class ScrubRange:
 
 
 def scrub_ranges(log: SegmentedLog) -> list[ScrubRange]:
-    """The closed segments of an open log, oldest first, and then the active one, as far as it is durable."""
+    """The closed segments of an open log, oldest first, and then the durable part of the active one."""
     segments = [(each, True) for each in log.closed_segments]
     segments.append((log.durable_part_of_active, False))
     return [
@@ -64,7 +64,7 @@ def scrub_ranges(log: SegmentedLog) -> list[ScrubRange]:
 def check_range(
     filesystem: Filesystem, part: ScrubRange, terms: Sequence[EntryId], place: tuple[int, int], bytes_max: int
 ) -> tuple[int, int]:
-    """Read on from a batch; return where the next one begins, and its offset. Raises ``LogCorrupt``.
+    """Check batches from a position on; return position and offset of the next. Raises ``LogCorrupt``.
 
     ``terms`` are the first entries of all terms in the log.
     """
@@ -73,7 +73,7 @@ def check_range(
     try:
         file = filesystem.open(part.path)
     except FileNotFoundError:
-        raise LogCorrupt(f"{part.path}: the file is gone") from None
+        raise LogCorrupt(f"{part.path}: the file is missing") from None
     start = position
     try:
         if file.size < part.size:
@@ -98,10 +98,10 @@ def check_range(
 def check_small_files(
     filesystem: Filesystem, directory: str, log_start: Index
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """Paths of damaged states, and of damaged slots and epochs.
+    """Check the small files; return the paths of damaged states, and of damaged slots and epochs.
 
-    States are removed, unless the log cannot be applied without them. An open log knows what the others
-    should say.
+    Damaged states are removed, unless the log cannot be applied without them. The open log can rewrite the
+    slots and epochs.
     """
     return _check_states(filesystem, directory, log_start), _damaged_slots_and_epochs(filesystem, directory)
 

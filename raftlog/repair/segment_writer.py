@@ -1,11 +1,11 @@
-"""Writing a damaged log's files anew: what was sound from the old ones, the rest from the group's other logs.
+"""Rewrites a damaged log's files: sound parts from the old files, the rest from the group's other logs.
 
-Decides: which files are written, in which order things reach the disk, and what batches may fill a hole.
-Leaves to others: where those batches come from and why they are the right ones (``raftlog.repair.repairer``).
+Decides: which files are written, in which order data reaches the disk, and which batches may fill a hole.
+Leaves to others: where those batches come from and why they are right (``raftlog.repair.repairer``).
 
-A file is written beside the one that it replaces, synced, and then renamed. A crash at any moment leaves
-the log as damaged as it was, or with fewer holes: repairing begins again. The durable
-end and the epochs file, which say what is here, are never lowered before the repaired files have their names.
+A file is written beside the file that it replaces, synced, and then renamed. A crash at any moment leaves
+the log as damaged as it was, or with fewer holes: the repair begins again. The durable
+end and the epochs file, which record what was here, are never lowered before the repaired files are renamed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COPY_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """Entries ``first..last`` to be fetched, in place."""
+    """Entries ``first..last`` to be fetched into their place."""
 
     first: int
     last: int
@@ -42,14 +42,14 @@ class Lacking:
 
 @dataclass(frozen=True, slots=True)
 class NewSegment:
-    """A segment file to be written anew: parts in order."""
+    """A segment file to be rewritten: its parts in order."""
 
     base: int
     parts: tuple[Run | Lacking, ...]
 
 
 def plan(seen: VerifyReport, holes: Sequence[Lacking]) -> list[NewSegment]:
-    """The files that have to be written for these holes to be filled, oldest first."""
+    """The files to write so that these holes are filled, oldest first."""
     bases = sorted({*seen.bases, *_new_bases(seen, holes)})
     segments: list[NewSegment] = []
     for at, base in enumerate(bases):
@@ -63,7 +63,7 @@ def plan(seen: VerifyReport, holes: Sequence[Lacking]) -> list[NewSegment]:
 
 
 def _new_bases(seen: VerifyReport, holes: Sequence[Lacking]) -> Iterator[int]:
-    """A hole behind a whole file becomes a file of its own, and so does one before the first file."""
+    """The bases of new files: for a hole after a whole file, or before the first file."""
     for hole in holes:
         before = max((base for base in seen.bases if base <= hole.first), default=None)
         if before is None:
@@ -85,7 +85,7 @@ def _within(hole: Lacking, base: int, last: int | None) -> Lacking | None:
 
 
 class SegmentWriter:
-    """Writes one of the planned files. Blocks; nothing is in use before ``finish``."""
+    """Writes one of the planned files. Blocks; the file is not in use before ``finish``."""
 
     def __init__(self, filesystem: Filesystem, directory: str, segment: NewSegment, term: int = 0) -> None:
         self._filesystem = filesystem
@@ -94,17 +94,17 @@ class SegmentWriter:
         temporary = self._path + LOG_SUFFIX + REPAIR_SUFFIX
         filesystem.remove(temporary)
         self._file: File = filesystem.open(temporary, create=True)
-        self.following = segment.base  # the offset that must come next
-        self.term = term  # of the batch before it, where one is known
-        self.terms = Epochs()  # of what was added
+        self.following = segment.base  # the offset that the next batch must have
+        self.term = term  # of the previous batch, if known
+        self.terms = Epochs()  # of the added batches
 
     @property
     def size(self) -> int:
-        """Bytes written."""
+        """The number of bytes written."""
         return self._file.size
 
     def copy(self, run: Run) -> None:
-        """Take over sound batches of the old files."""
+        """Copy sound batches from the old files."""
         source = self._filesystem.open(run.path)
         try:
             position = run.position
@@ -117,7 +117,7 @@ class SegmentWriter:
         self.following, self.term = run.last + 1, run.term
 
     def add(self, batches: Sequence[Batch]) -> None:
-        """Put fetched batches behind; they have been checked by ``checked``."""
+        """Append fetched batches that ``checked`` has returned."""
         self._file.append([batch.data for batch in batches])
         for batch in batches:
             self.terms.note(batch.leader_epoch, batch.base_offset)
@@ -131,16 +131,16 @@ class SegmentWriter:
             check_batch(batch)
             if why_not_next(batch.header, expected, term) or batch.last_offset > last:
                 raise CorruptBatch(
-                    f"a peer sends {batch.base_offset}..{batch.last_offset} of epoch {batch.leader_epoch} "
+                    f"a peer has sent {batch.base_offset}..{batch.last_offset} of epoch {batch.leader_epoch} "
                     f"in place of {expected}..{last}, after epoch {term}"
                 )
             expected, term = batch.last_offset + 1, batch.leader_epoch
         if not batches:
-            raise CorruptBatch(f"a peer sends nothing in place of {expected}..{last}")
+            raise CorruptBatch(f"a peer has sent no batch in place of {expected}..{last}")
         return batches
 
     def finish(self) -> None:
-        """Take the place of the old file."""
+        """Sync the new file and put it in the place of the old one."""
         with_name = self._file.path
         self._file.sync()
         self._file.close()
@@ -149,15 +149,15 @@ class SegmentWriter:
         self._filesystem.sync_directory(self._directory)
 
     def abandon(self) -> None:
-        """Leave no trace."""
+        """Close and remove the file."""
         self._file.close()
         self._filesystem.remove(self._file.path)
 
 
 def clear_sidecars(filesystem: Filesystem, seen: VerifyReport) -> None:
-    """Remove what is damaged beside the log and can be made again: indexes, epochs, states.
+    """Remove damaged files beside the log that can be built again: indexes, epochs, states.
 
-    States can, where the log goes back to its first entry, or an older state reaches its start.
+    A state can be built again if the log begins with its first entry, or an older state reaches its start.
     """
     is_known = is_state_known(filesystem, seen.directory, seen.state.log_start)
     for damage in [*seen.damages, *seen.stale]:
@@ -174,9 +174,9 @@ def clear_sidecars(filesystem: Filesystem, seen: VerifyReport) -> None:
 def forget_from(
     filesystem: Filesystem, seen: VerifyReport, first: int, hard_state: HardState, last: int
 ) -> None:
-    """Before the log is replaced from ``first`` to ``last``: record its durable end, then remove the files.
+    """Prepare the log's replacement from ``first`` to ``last``: record its durable end, then remove files.
 
-    From now on the slots are sound, and a crash leaves a log that is shorter than its durable end.
+    Afterwards the slots are sound, and a crash leaves a log that is shorter than its durable end.
     """
     state = seen.state
     durable_index = max(state.durable_index, seen.covers - 1, last)
@@ -197,16 +197,16 @@ def forget_from(
 
 
 def settle(filesystem: Filesystem, seen: VerifyReport, hard_state: HardState, leader_last: int) -> None:
-    """The log was replaced and is whole: record its durable end, with this term and vote.
+    """Record the durable end of the replaced, whole log, with this term and vote.
 
-    Raises ``LogCorrupt`` when it lacks what was durable before and the leader, which ends at
-    ``leader_last``, has: an acknowledged entry must not be forgotten.
+    Raises ``LogCorrupt`` if the log lacks entries that were durable before and that the leader, whose log
+    ends at ``leader_last``, has: an acknowledged entry must not be forgotten.
     """
     state, epochs = seen.state, Epochs()
     found = examine(filesystem, seen.directory)
     owed = min(max(state.durable_index, seen.covers - 1), leader_last)
     if found.last < owed or any(hole.first <= found.last for hole in found.holes):
-        raise LogCorrupt(f"{seen.directory}: the log ends at {found.last}, and {owed} was durable")
+        raise LogCorrupt(f"{seen.directory}: the log ends at {found.last}, but {owed} was durable")
     for run in found.runs:
         epochs.note(run.term, run.first)
     durable_end = epochs.durable_end(state.log_start, state.before, found.last)
@@ -216,9 +216,9 @@ def settle(filesystem: Filesystem, seen: VerifyReport, hard_state: HardState, le
 
 
 def end_doubt(filesystem: Filesystem, seen: VerifyReport, hard_state: HardState) -> None:
-    """The slots say again what is known, with a term and vote that cannot be wrong.
+    """Rewrite the slots with the known values, and a term and vote that cannot be wrong.
 
-    What stands in the log above the durable end is made durable by opening it, as always.
+    Opening makes log entries above the durable end durable, as always.
     """
     state = seen.state
     state.hard_state = hard_state

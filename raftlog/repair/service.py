@@ -1,12 +1,12 @@
-"""Answers to peers whose replica is damaged: entries of the same log, and terms.
+"""Answers requests of peers whose replica is damaged: entries of the group's log, and terms.
 
-Decides: what may be given. An entry of the same index and term is the same entry in every log of a
-group (Raft 5.3), so a log that holds an *anchor*, an entry that the asker knows to have had, holds
-everything before it as the asker had it: also the log of a replica that is itself damaged elsewhere,
-whose sound parts are read from its files. Without an anchor only a leader answers, as it would with an
-append. Every checksum is looked at before bytes leave.
+Decides: which entries may be sent. Entries of equal index and term are equal in every log of a
+group (Raft 5.3). So a log that holds an *anchor*, an entry that the asking replica is known to have had, has
+all earlier entries as the asking replica had them. This includes the log of a replica that is itself damaged
+elsewhere: its sound parts are read from its files. Without an anchor only a leader answers, as with an
+append. Every checksum is checked before bytes leave.
 
-Leaves to others: what the asker does with it (``repairer``).
+Leaves to others: the use of the answer (``repairer``).
 """
 
 from __future__ import annotations
@@ -38,47 +38,47 @@ NO_INDEX: Final = Index(-2)
 UNKNOWN_TERM: Final = Term(-1)
 
 Places = dict[tuple[str, int], int]
-"""Where in a file the batch of an offset begins."""
+"""The position in a file at which the batch of an offset begins."""
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """Entries ``first..last`` of a group's log; with ``first > last`` only the peer's state and indexes."""
+    """A request for entries ``first..last``; with ``first > last``, only for state and indexes of a log."""
 
     group_id: GroupId
     first: Index = Index(0)
     last: Index = Index(-1)
     previous_term: Term = Term(0)  # of the entry just before ``first``, for a leader
     anchor_term: Term = Term(0)
-    anchor_index: Index = NO_INDEX  # without one only a leader answers
-    members_at: Index = NO_INDEX  # the membership in force there is asked for, too
+    anchor_index: Index = NO_INDEX  # without an anchor only a leader answers
+    members_at: Index = NO_INDEX  # also requests the membership in force at this index
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """The answer of a peer. ``is_sure``: it has lost no term and no vote."""
+    """The answer of a peer. ``is_sure``: the peer has lost no term and no vote."""
 
     term: Term
     is_sure: bool
     is_leader: bool
     first: Index
     last: Index
-    is_held: bool = False  # the anchor, or the previous entry, stands in this log
-    members: bytes = b""  # as the file of that name holds them; empty where they are not known
-    voters: tuple[NodeId, ...] = ()  # of the membership in force in that log; empty where it is not known
+    is_held: bool = False  # whether the log holds the anchor, or the previous entry
+    members: bytes = b""  # in the format of the members file; empty if unknown
+    voters: tuple[NodeId, ...] = ()  # of the membership in force in the log; empty if unknown
     before: Term = UNKNOWN_TERM  # of the entry just before ``first``
 
 
-# A replica that was removed: in a later term than that of the leader that committed its removal it has won no
-# election, and the others know every earlier one.
+# The answer for a removed replica: in terms after that of the leader that committed its removal it has won no
+# election, and the other members know all earlier terms.
 NO_REPLICA: Final = Told(term=Term(0), is_sure=True, is_leader=False, first=Index(0), last=Index(-1))
 
 
 @dataclass(slots=True)
 class RepairService:
-    """One broker's answers.
+    """The answers of one broker.
 
-    ``directory_of`` names the files of a replica that is here and not open. It returns None only where it is
-    known that the replica was never here, or was deleted by its leader's permit, and raises ``RaftlogError``
-    while that is not known.
+    ``directory_of`` returns the directory of a replica that is on this broker and not open. It returns None
+    only if it is known that the replica was never here, or was deleted with its leader's permit, and raises
+    ``RaftlogError`` while that is unknown.
     """
 
     host: GroupHost
@@ -87,20 +87,20 @@ class RepairService:
     directory_of: Callable[[GroupId], str | None]
     _seen: dict[str, VerifyReport] = field(default_factory=dict)
     _places: Places = field(default_factory=dict)
-    _changes: dict[str, int] = field(default_factory=dict)  # how often each directory's files have changed
+    _changes: dict[str, int] = field(default_factory=dict)  # the number of changes of each directory
 
     def offer(self) -> None:
-        """Answer from now on."""
+        """Begin to answer requests."""
         self.host.calls.serve(SERVICE, self._serve)
 
     def forget(self, directory: str) -> None:
-        """The files there change, or did: what was seen of them, or is being looked at, counts no more."""
+        """Discard earlier and running examinations of a directory, whose files change or have changed."""
         self._seen.pop(directory, None)
         self._places.clear()
         self._changes[directory] = self._changes.get(directory, 0) + 1
 
     def remember(self, seen: VerifyReport) -> None:
-        """Answer from this, until the files change."""
+        """Answer from this report until the files change."""
         self._seen[seen.directory] = seen
 
     @property
@@ -129,7 +129,7 @@ class RepairService:
             if self._changes.get(directory, 0) != changes:
                 raise InvalidRequest(f"the files of group {ask.group_id} have just changed; ask again")
             seen = found
-            if ask.group_id not in self.host.groups:  # else it is about to be closed, which changes it
+            if ask.group_id not in self.host.groups:  # otherwise it is about to be closed, which changes it
                 self._seen[directory] = found
         is_held = ask.anchor_index != NO_INDEX and seen.holds(EntryId(ask.anchor_term, ask.anchor_index))
         told = Told(
@@ -150,7 +150,7 @@ class RepairService:
         )
 
     def _voters_in(self, seen: VerifyReport, ask: Ask) -> tuple[NodeId, ...]:
-        """Only a question for state and indexes is worth reading them."""
+        """The voters, for a request of state and indexes; empty for others, as reading them is expensive."""
         return voters_in_files(self.filesystem, seen) if ask.members_at != NO_INDEX else ()
 
 
@@ -187,7 +187,7 @@ async def _from_group(group: RaftGroup[object], ask: Ask, bytes_max: int) -> tup
 
 
 def _members_of(group: RaftGroup[object], index: Index) -> bytes:
-    """Only what is committed counts, and only a log that reaches the index knows the members there."""
+    """The members at a committed index that the log reaches; empty if unknown."""
     if not group.log.first_index - 1 <= index <= group.commit_index:
         return b""
     members = group.membership_at(index)
@@ -195,7 +195,7 @@ def _members_of(group: RaftGroup[object], index: Index) -> bytes:
 
 
 def _members_in_files(filesystem: Filesystem, seen: VerifyReport, index: Index) -> bytes:
-    """The members at the log start, where the question is about that index."""
+    """The members at the log start, if the request is for that index; empty if unknown."""
     if index != seen.state.log_start - 1:
         return b""
     try:
@@ -223,7 +223,7 @@ def voters_in_files(filesystem: Filesystem, seen: VerifyReport) -> tuple[NodeId,
                 if batch.base_offset >= seen.covers:
                     newest = membership_in(batch) or newest
         except (BatchDamaged, CorruptBatch):
-            pass  # it has been damaged since it was looked at
+            pass  # the file has been damaged since it was examined
         finally:
             file.close()
     return () if newest is None else tuple(sorted(newest.all_voters))
@@ -239,7 +239,7 @@ def _holds(group: RaftGroup[object], index: Index, term: Term) -> bool:
 def _from_runs(
     filesystem: Filesystem, seen: VerifyReport, ask: Ask, places: Places, bytes_max: int
 ) -> list[Buffer]:
-    """Whole batches from ``first`` on, as far as one run of sound ones goes."""
+    """Whole batches from ``first`` on, up to the end of one sound run."""
     run = next((run for run in seen.runs if run.first <= ask.first <= run.last), None)
     if run is None:
         return []
@@ -251,7 +251,7 @@ def _from_runs(
         for position, found in walk_batches(file, start, run.end):
             batch = cut_gap(found, ask.first, ask.last)
             if size > bytes_max:
-                places[run.path, batch.base_offset] = position  # where the next question will begin
+                places[run.path, batch.base_offset] = position  # the next request begins here
                 break
             if batch.last_offset > ask.last:
                 break
@@ -259,7 +259,7 @@ def _from_runs(
                 data.append(bytes(batch.data))
                 size += len(batch.data)
     except BatchDamaged:
-        return data  # it has been damaged since it was looked at
+        return data  # the file has been damaged since it was examined
     finally:
         file.close()
     return data

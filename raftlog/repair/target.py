@@ -1,6 +1,6 @@
-"""A replica that is to be repaired, and what may stand in the way.
+"""A replica to repair, and the errors of a repair.
 
-Decides nothing: what is done is in ``repairer``, when it is tried again in ``scheduler``.
+Leaves to others: the repair (``repairer``), and when it is retried (``scheduler``).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from raftlog.types import GroupId, NodeId
 
 @dataclass(frozen=True, slots=True)
 class RepairTarget:
-    """A damaged and closed replica of this broker, and the other replicas that the metadata name.
+    """A damaged and closed replica of this broker, and the other replicas according to the metadata.
 
-    The voters may be others: each log names them, and ``Repairer`` asks those, too.
+    The voters may be others: each log names them, and ``Repairer`` asks those voters, too.
     """
 
     group_id: GroupId
@@ -23,12 +23,12 @@ class RepairTarget:
 
 
 class CannotRepair(Exception):
-    """The repair did not work this time; the message says what it waits for."""
+    """The repair did not succeed this time; the message names the obstacle."""
 
 
 class NeedsFullResync(CannotRepair):
-    """No other log has what this one lacks: it needs a full resync from its leader's log start."""
+    """No other log has the missing data: the replica needs a full resync from its leader's log start."""
 
 
 class NeedsOperator(CannotRepair):
-    """No peer can help, and it cannot begin anew either: somebody must look after it."""
+    """No peer can help, and a full resync is impossible: an operator must act."""

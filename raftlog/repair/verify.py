@@ -1,12 +1,12 @@
-"""A complete check of a replica's directory: which parts of its files are damaged, and which are sound.
+"""A complete check of a replica's directory: the damaged and the sound parts of its files.
 
 Decides: what counts as damage, and which entries a damaged log lacks. A *torn tail*, above the durable end,
-is no damage: opening cuts it. Leaves to others: getting the lacking entries (``segment_writer``),
-what a broker does about it (``raftlog.repair.repairer``), printing it (the command line).
+is no damage: opening cuts it. Leaves to others: getting the missing entries (``segment_writer``),
+the broker's reaction (``raftlog.repair.repairer``), printing the report (the command line).
 
-Files speak for one another: the durable end in a slot has a checksum of all terms, the epochs file names
-the terms of closed segments, a segment's name is its first offset, and each begins where the one before
-ends. Where the epochs file and the batches disagree, the durable end says which of them is wrong.
+The files confirm one another: the durable end in a slot has a checksum of all terms, the epochs file has
+the terms of closed segments, a segment's name is its first offset, and each segment begins where the previous
+one ends. If the epochs file and the batches disagree, the durable end says which of them is wrong.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NEVER = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class MissingRange:
-    """Entries ``first..last`` that should be here and are not; ``last`` is None where it is unknown."""
+    """Entries ``first..last`` that are missing from this log; ``last`` is None if it is unknown."""
 
     first: int
     last: int | None
@@ -49,7 +49,7 @@ class MissingRange:
 
 @dataclass(slots=True, kw_only=True)
 class VerifyReport:
-    """The findings. ``state`` are the values of the slot that counts, which may be in ``doubt``."""
+    """The findings. ``state``: the values of the slot that counts, which may be in ``doubt``."""
 
     directory: str
     state: ReplicaState
@@ -60,19 +60,19 @@ class VerifyReport:
     holes: list[MissingRange] = field(default_factory=list)
     torn: list[Damage] = field(default_factory=list)
     stale: list[Damage] = field(default_factory=list)  # indexes that will be built again
-    flipped: list[Damage] = field(default_factory=list)  # slots with a bit that is turned back on reading
-    anchor: EntryId | None = None  # a durable entry: every log with it is the same up to it
+    flipped: list[Damage] = field(default_factory=list)  # slots with one flipped bit, corrected on reading
+    anchor: EntryId | None = None  # a durable entry: all logs that hold it are equal up to it
     epochs: Epochs = field(default_factory=Epochs)  # of the epochs file, below ``covers``
     covers: int = -1
 
     @property
     def is_clean(self) -> bool:
-        """Whether the log can be opened and relied upon."""
+        """Whether the log can be opened and is complete."""
         return not self.damages and not self.holes and self.doubt is None
 
     @property
     def last(self) -> int:
-        """The newest sound entry."""
+        """The index of the newest sound entry."""
         return self.runs[-1].last if self.runs else self.state.log_start - 1
 
     def holds(self, entry: EntryId) -> bool:
@@ -85,7 +85,7 @@ class VerifyReport:
 
 
 def examine(filesystem: Filesystem, directory: str, pace: Pace = lambda count: None) -> VerifyReport:
-    """Read all files of a replica's directory. Nothing is written."""
+    """Read and check all files of a replica's directory. Writes nothing."""
     return _Examiner(filesystem, directory, pace).run()
 
 
@@ -123,9 +123,9 @@ class _Examiner:
         bases = sorted(
             {int(name[: -len(LOG_SUFFIX)]) for name in names if name.endswith(LOG_SUFFIX)} - joined
         )
-        seen.bases = [base for base in bases if base >= state.log_start]  # others are about to be removed
+        seen.bases = [base for base in bases if base >= state.log_start]  # the others are about to be removed
         if seen.covers <= state.log_start:
-            seen.epochs = Epochs()  # it speaks of what lies before the log
+            seen.epochs = Epochs()  # its terms are all before the log
         if newest is None and seen.bases:
             state.log_start = Index(seen.bases[0])  # no other file has it
         self._read_log()
@@ -152,7 +152,7 @@ class _Examiner:
         if self._agrees_with_epochs():
             return
         if self._agrees_with_durable_end():
-            self._damaged(EPOCHS_NAME, "it names other terms than the batches and the durable end do")
+            self._damaged(EPOCHS_NAME, "its terms contradict the batches and the durable end")
             seen.epochs, seen.covers = Epochs(), -1
             return
         seen.damages = others
@@ -161,7 +161,7 @@ class _Examiner:
     def _read_segments(self, *, trusts_epochs: bool) -> None:
         seen = self._seen
         seen.runs = []
-        self._cut_at: list[tuple[int, Damage]] = []  # where each damage would cut the log
+        self._cut_at: list[tuple[int, Damage]] = []  # the offset at which each damage would cut the log
         term, expected = 0, seen.bases[0] if seen.bases else 0
         in_doubt = seen.doubt is not None
         for at, base in enumerate(seen.bases):
@@ -180,7 +180,7 @@ class _Examiner:
                     if isinstance(part, Run):
                         seen.runs.append(part)
                         expected, term = part.last + 1, part.term
-                    elif expected != following:  # else the segment is whole, whatever is behind
+                    elif expected != following:  # otherwise the segment is whole
                         self._cut_at.append((expected, part))
             finally:
                 file.close()
@@ -211,7 +211,7 @@ class _Examiner:
         found = self._terms().durable_end(state.log_start, state.before, state.durable_index)
         return found == state.durable_end
 
-    # What is lacking.
+    # Missing entries.
 
     def _note_anchor(self) -> None:
         seen = self._seen
@@ -251,18 +251,18 @@ class _Examiner:
             self._name_holes()
 
     def _newest_segment_is_gone(self, end: int) -> bool:
-        """The epochs file covers all but the segment that begins there, which a sync found."""
+        """Whether the segment after the covered ones is missing: a sync had found it on the disk."""
         return not self._seen.bases or (end < self._seen.covers and self._seen.covers not in self._seen.bases)
 
     def _agrees_with_durable_end_if_known(self) -> bool:
         return self._seen.state.durable_end.terms == UNKNOWN_TERMS or self._agrees_with_durable_end()
 
     def _distrust_the_newest(self, durable_index: int) -> None:
-        """Some leader epoch is wrong, and none by itself: what the epochs file does not cover is suspect."""
+        """Distrust the segments outside the epochs file: one unknown leader epoch in them is wrong."""
         seen = self._seen
         suspect = [base for base in seen.bases if seen.covers <= base <= durable_index] or seen.bases
         path = segment_path(self._directory, suspect[0]) + LOG_SUFFIX
-        reason = "one of the leader epochs is not as it was when it became durable"
+        reason = "one of the leader epochs has changed since it became durable"
         seen.damages.append(Damage(path, 0, file_size(self._filesystem, path), reason))
         last = max(durable_index, seen.last)
         seen.runs = [run for run in seen.runs if run.last < suspect[0]]
@@ -273,13 +273,13 @@ class _Examiner:
             path = segment_path(self._directory, hole.first) + LOG_SUFFIX
             self._seen.damages.append(Damage(path, 0, 0, f"{hole} are missing"))
 
-    # What stands beside the log.
+    # Files beside the log.
 
     def _check_indexes(self, names: list[str]) -> None:
         for at, base in enumerate(self._seen.bases[:-1]):
             path = segment_path(self._directory, base)
             if not self._filesystem.exists(path + INDEX_SUFFIX):
-                continue  # it is written without a sync, and built again
+                continue  # the index is written without a sync, and can be built again
             summary = load_summary(self._filesystem, path + INDEX_SUFFIX)
             last = self._seen.bases[at + 1] - 1
             if (
@@ -289,7 +289,7 @@ class _Examiner:
                 or load_index(self._filesystem, path + INDEX_SUFFIX, summary, 1) is None
             ):
                 index = path + INDEX_SUFFIX
-                reason = "it is not the index of its segment"
+                reason = "the index does not match its segment"
                 self._seen.stale.append(Damage(index, 0, file_size(self._filesystem, index), reason))
 
     def _ends_at(self, path: str, size: int) -> bool:
@@ -307,17 +307,18 @@ class _Examiner:
         if not damaged and not is_state_known(self._filesystem, self._directory, start):
             self._damaged(
                 f"{start:020d}{STATE_SUFFIX}",
-                "it is missing, and no other state reaches where the log begins",
+                "the file is missing, and no other state reaches the start of the log",
             )
         found = None if CHECKPOINT_NAME in damaged else load_checkpoint(self._filesystem, self._directory)
         if found is not None and not self._seen.holes and found[0].index > self._seen.last:
             self._damaged(
-                CHECKPOINT_NAME, f"it stands at {found[0].index}, and the log ends at {self._seen.last}"
+                CHECKPOINT_NAME,
+                f"its entry is {found[0].index}, but the log ends at {self._seen.last}",
             )
 
 
 def _was_used(names: list[str], found: list[Slot | SlotError]) -> bool:
-    """Whether anything was ever durable here: else the directory was just being made."""
+    """Whether anything was ever durable here; otherwise the directory was just being created."""
     left = (EPOCHS_NAME, CHECKPOINT_NAME, MEMBERS_NAME)
     return any(name.endswith((LOG_SUFFIX, STATE_SUFFIX)) or name in left for name in names) or any(
         isinstance(slot, Slot) and slot.sequence > 0 for slot in found

@@ -1,4 +1,4 @@
-"""Which batch may follow another in a log. Only a bug breaks these rules, so they stop the process."""
+"""The rules for appended batches. Only a bug breaks these rules, so a violation stops the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raftlog.storage.batch_walk import why_not_next
 def require_follows(
     directory: str, batches: Sequence[Batch], expected: int, epoch: int, hard_state: HardState
 ) -> None:
-    """Offsets follow one another from ``expected``; epochs never fall below ``epoch`` nor pass the term."""
+    """Check that offsets continue from ``expected``, and that epochs are from ``epoch`` to the term."""
     for batch in batches:
         header = batch.header
         trouble = why_not_next(header, expected, epoch)

@@ -1,7 +1,7 @@
 """Search for the sound parts of a damaged segment file.
 
 Decides: which bytes of a damaged file are still batches of this log: whole, in place, with a right checksum.
-Leaves to others: what the log should hold (``verify``) and where the rest comes from (``segment_writer``).
+Leaves to others: what the log should contain (``verify``) and the source of the rest (``segment_writer``).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from raftlog.records.batch import HEADER_BYTES, MAGIC, Batch, BatchHeader, check
 from raftlog.storage.batch_walk import BatchDamaged, is_blank, walk_batches, why_not_next
 from raftlog.storage.filesystem import File
 
-_MAGIC_AT = 16  # within a batch
+_MAGIC_AT = 16  # position in a batch
 _MAGIC_BYTE = bytes([MAGIC])
 _CHUNK_BYTES = 1 << 20
 
 Pace = Callable[[int], None]
-"""Is told of bytes that were read, and may wait."""
+"""A callback that receives the number of bytes that were read, and may wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes ``position..end`` of a file that are not what they should be."""
+    """Bytes ``position..end`` of a file that are not the expected batches."""
 
     path: str
     position: int
@@ -46,21 +46,21 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Zeros(Damage):
-    """Zeros up to the end of a file: the file was filled ahead, or has lost entries."""
+    """Zeros up to the end of a file: the file was filled in advance, or has lost entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits that all batches of a segment keep."""
+    """Limits that hold for all batches of a segment."""
 
     first: int
     last: int
     term_min: int
     term_max: int
-    term_at: Callable[[int], int | None]  # of an entry, where it is known
+    term_at: Callable[[int], int | None]  # the term of an entry; None where it is unknown
 
     def trouble(self, header: BatchHeader, expected: int) -> str | None:
-        """Why a batch cannot stand where offset ``expected`` should, or later."""
+        """The reason why a batch cannot be at offset ``expected`` or later; None if it can."""
         if not expected <= header.base_offset <= header.last_offset <= self.last:
             return f"offset {header.base_offset} in place of {expected}"
         known = self.term_at(header.base_offset)
@@ -72,7 +72,7 @@ class Bounds:
 
 
 def sound_parts(file: File, bounds: Bounds, pace: Pace) -> Iterator[Run | Damage]:
-    """The whole file, in order, as runs of sound batches and damaged bytes between them."""
+    """Split the whole file, in order, into runs of sound batches and damaged bytes between the runs."""
     position, expected, term = 0, bounds.first, bounds.term_min
     while position < file.size:
         walk = _Walk(file, position, expected, term, bounds, pace)
@@ -90,7 +90,7 @@ def sound_parts(file: File, bounds: Bounds, pace: Pace) -> Iterator[Run | Damage
 
 
 class _Walk:
-    """From one place on, as far as batches are sound."""
+    """The sound batches from one position on, up to the first damage."""
 
     def __init__(
         self, file: File, position: int, expected: int, term: int, bounds: Bounds, pace: Pace
@@ -137,7 +137,7 @@ class _Walk:
 def _next_sound(
     file: File, position: int, expected: int, term: int, bounds: Bounds, pace: Pace
 ) -> tuple[int, int] | None:
-    """The position and base offset of the next sound batch. Every byte is looked at: lengths may be wrong."""
+    """The position and base offset of the next sound batch. Checks every byte: lengths may be wrong."""
     while position + HEADER_BYTES <= file.size:
         chunk = file.read_at(position, _CHUNK_BYTES)
         pace(len(chunk))

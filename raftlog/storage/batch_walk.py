@@ -1,7 +1,7 @@
-"""Walking over the batches of a segment file, by headers only or with every checksum.
+"""Walks over the batches of a segment file, with headers only or with every checksum.
 
-Decides which batch may follow another, and what counts as damage. What damage means (a torn tail or
-corruption) is for ``recovery``.
+Decides which batch may follow another, and what counts as damage. Leaves to others: what damage means, a torn
+tail or corruption (``recovery``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SCAN_CHUNK_BYTES = 1 << 20
 
 
 class BatchDamaged(Exception):
-    """The bytes at ``position`` are not the next whole batch."""
+    """The bytes at ``position`` are not the expected whole batch."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"position {position}: {reason}")
@@ -26,7 +26,7 @@ class BatchDamaged(Exception):
 
 
 def why_not_next(header: BatchHeader, offset: int, epoch: int) -> str:
-    """Why a batch cannot stand at ``offset`` behind an entry of ``epoch``; empty where it can."""
+    """The reason why a batch cannot be at ``offset`` after an entry of ``epoch``; empty if it can."""
     if header.base_offset != offset:
         return f"offset {header.base_offset} in place of {offset}"
     if header.leader_epoch < epoch:
@@ -39,8 +39,8 @@ def walk_headers(
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of each batch from ``position`` to ``end``; bodies are not read.
 
-    The first stands at ``offset`` behind an entry of ``epoch``; None: at any. Raises ``BatchDamaged`` where
-    the next batch should be.
+    The first batch must be at ``offset`` after an entry of ``epoch``; with None it may be at any offset.
+    Raises ``BatchDamaged`` at the position of the next batch if that batch is damaged.
     """
     chunk, chunk_at = b"", position
     while position < end:
@@ -56,10 +56,10 @@ def walk_headers(
 def walk_batches(
     file: File, position: int, end: int, offset: int | None = None, epoch: int = 0
 ) -> Iterator[tuple[int, Batch]]:
-    """Position and batch, checksum verified, of each batch from ``position`` to ``end``.
+    """Position and batch of each batch from ``position`` to ``end``, with verified checksums.
 
     ``offset``, ``epoch`` and ``BatchDamaged`` as for ``walk_headers``. A batch's bytes are a slice of a
-    buffer that is released when the walk moves on.
+    buffer that is released when the walk continues.
     """
     chunk, chunk_at = memoryview(b""), position
     while position < end:
@@ -81,7 +81,7 @@ def walk_batches(
 
 
 def is_blank(file: File, position: int) -> bool:
-    """Whether all from ``position`` on are zeros: what ``File.fill`` writes, or nothing."""
+    """Whether all bytes from ``position`` on are zeros, as ``File.fill`` writes them, or there are none."""
     while data := file.read_at(position, _SCAN_CHUNK_BYTES):
         if data.count(0) != len(data):
             return False
@@ -92,7 +92,7 @@ def is_blank(file: File, position: int) -> bool:
 def walk_file(
     file: File, offset: int | None = None, epoch: int = 0, last: int | None = None
 ) -> Iterator[tuple[int, Batch]]:
-    """``walk_batches`` for all of a file, up to ``last`` or to zeros at its end."""
+    """Walk over all batches of a file, up to ``last`` or to zeros at its end; see ``walk_batches``."""
     try:
         for position, batch in walk_batches(file, 0, file.size, offset, epoch):
             yield position, batch
@@ -104,12 +104,12 @@ def walk_file(
 
 
 def ends_at(file: File, size: int) -> bool:
-    """Whether a file has so many bytes, without zeros at its end."""
+    """Whether a file ends at ``size``, apart from zeros after it."""
     return file.size == size or (file.size > size and is_blank(file, size))
 
 
 def _next(header: BatchHeader, position: int, offset: int | None, epoch: int) -> tuple[int, int]:
-    """Offset and epoch for the batch behind this one."""
+    """The offset and the epoch that the next batch must follow. Raises ``BatchDamaged``."""
     trouble = why_not_next(header, header.base_offset if offset is None else offset, epoch)
     if trouble:
         raise BatchDamaged(position, trouble)
@@ -123,6 +123,6 @@ def _header(chunk: bytes | memoryview, at: int, position: int, end: int) -> Batc
         raise BatchDamaged(position, str(error)) from None
     if header.size_bytes > end - position:
         raise BatchDamaged(
-            position, f"batch of {header.size_bytes} bytes is cut short: {end - position} are left"
+            position, f"batch of {header.size_bytes} bytes is truncated: only {end - position} bytes are left"
         )
     return header

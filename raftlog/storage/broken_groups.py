@@ -1,10 +1,10 @@
-"""Notes of groups whose replica here has broken an invariant: the next start does not open them.
+"""Notes about groups whose replica on this broker has broken an invariant: the next start does not open them.
 
-``<data>/broken/<group id>`` is kept twice (``twin_file``): what was raised, and when. It is written before
-the process ends, and removed with the replica's files or by an operator. A note of which both copies are
-damaged counts as well: its name says whose it is.
+``<data>/broken/<group id>`` is kept twice (``twin_file``): the error and its time. The note is written before
+the process ends; an operator removes it, or it is removed with the replica's files. A note counts even if
+both copies are damaged: its name contains the group id.
 
-Decides nothing about what is opened (``partitions.hosting.replica_manager``).
+Leaves to others: which replicas are opened (``partitions.hosting.replica_manager``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Note(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BrokenGroups:
-    """One broker's notes, as they were when it started. ``reasons`` says why a group is not to be opened."""
+    """The notes of one broker, read at its start. ``reasons``: why each noted group must not be opened."""
 
     def __init__(self, filesystem: Filesystem, data_directory: str, clock: Clock) -> None:
         self._filesystem = filesystem
@@ -45,16 +45,16 @@ class BrokenGroups:
             _log.error("group %d is not opened: %s", broken, reason)
 
     def note(self, group: GroupId, error: BaseException) -> None:
-        """Keep it durably that this group's replica is wrong. The process ends next, noted or not."""
+        """Record durably that this group's replica is wrong. Errors are logged: the process ends next."""
         try:
             self._filesystem.make_directories(f"{self._data_directory}/{BROKEN_FOLDER}")
             note = _Note(f"{type(error).__name__}: {error}", self._clock.wall_ms())
             twin_file.keep(self._filesystem, self._data_directory, _name(group), note)
         except OSError as trouble:
-            _log.error("that group %d is broken could not be noted: %s", group, trouble)
+            _log.error("cannot record that group %d has broken an invariant: %s", group, trouble)
 
     def forget(self, group: GroupId) -> None:
-        """The replica's files are gone; what comes in their place has broken nothing. Raises ``OSError``."""
+        """Remove a note: the replica's files were removed, and a new replica is sound. Raises ``OSError``."""
         if self.reasons.pop(group, None) is not None:
             for ending in twin_file.ENDINGS:
                 self._filesystem.remove(f"{self._data_directory}/{_name(group)}{ending}")
@@ -64,8 +64,10 @@ class BrokenGroups:
         try:
             note = twin_file.load(self._filesystem, self._data_directory, _name(group), _Note)
         except LogCorrupt as damage:
-            return f"it has broken an invariant; {damage}"
-        return "" if note is None else f"it has broken an invariant, at {note.wall_ms} ms: {note.error}"
+            return f"the replica here has broken an invariant; {damage}"
+        if note is None:
+            return ""
+        return f"the replica here has broken an invariant, at {note.wall_ms} ms: {note.error}"
 
 
 def _name(group: GroupId) -> str:

@@ -1,21 +1,21 @@
-"""Which records of a log are superseded, and what its segments are without them: pure decisions.
+"""The rules of compaction: which records are superseded, and what remains of each batch. No IO.
 
-A *round* reads the keys of the closed, committed segments that are not clean yet, from the oldest on, as far
-as its memory allows. Then every segment up to the end of the round is rewritten without the records that have
-a newer one with the same key below that end. What stays:
-
-- the newest record of each key; of all records at and above the end of the round, everything;
-- a tombstone, until all replicas are clean up to it and ``delete.retention.ms`` is over;
+A *round* reads the keys of the closed, committed segments that are not clean yet, from the oldest on, until
+its memory is used up. Then every segment up to the end of the round is rewritten without the records that
+have a newer record with the same key below that end. These stay:
+- the newest record of each key, and all records at and above the end of the round;
+- a tombstone, until all replicas are clean up to it and ``delete.retention.ms`` has passed;
 - records without a key, control batches, and bodies that cannot be read;
-- the header of each batch that a state machine needs: those that a producer may send again.
+- the header of each batch that a state machine needs, because its producer may send it again.
 
-A round ends below the last stable offset, so each transaction in it has ended. Records of committed ones are
-as all others. Those of aborted ones go, and replace none. Of an aborted transaction the header of the first
-batch stays, and its marker: from these two every replica derives its range, whichever of the logs it gets.
-Markers of committed transactions stay, too: another replica may still have records that need them.
+A round ends below the last stable offset, so each transaction in it has ended. Records of committed
+transactions are treated as all other records. Records of aborted transactions are removed, and supersede no
+record. Of an aborted transaction the header of the first batch and the marker stay: from these two every
+replica derives the aborted range, whichever replica's log it receives. Markers of committed transactions
+stay, too: another replica may still have records that need them.
 
 Leaves to others: removing records from a batch (``records.compaction``), files (``segment_rewriter``), and
-when a round begins and how fast it goes (``raftlog.hosting.compaction``).
+when a round begins and how fast it runs (``raftlog.hosting.compaction``).
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from raftlog.storage.retention import ClosedSegment
 
 NO_TOMBSTONE: Final = 1 << 63  # above every offset
 KEYS_MAX: Final = 200_000  # of one round: about 190 bytes of memory each
-_DIGEST_BYTES: Final = 16  # no two keys have the same, not even keys that were chosen for it
+_DIGEST_BYTES: Final = 16  # collisions are practically impossible, even with deliberately chosen keys
 
 
 class NewestOffsets:
-    """The newest offset of each key outside of aborted transactions, by a digest of the key."""
+    """The newest offset of each key, by a digest of the key; aborted transactions do not count."""
 
     def __init__(self, keys_max: int, aborted: AbortedRanges) -> None:
         self._aborted = aborted
@@ -53,11 +53,11 @@ class NewestOffsets:
 
     @property
     def is_full(self) -> bool:
-        """Whether the round ends here."""
+        """Whether the memory for keys is used up, so that the round must end."""
         return len(self._newest) >= self._keys_max
 
     def note(self, batch: Batch) -> None:
-        """Take in the keys of one batch; batches come in the order of the log."""
+        """Add the keys of one batch; batches must come in the order of the log."""
         if self._aborted.of(batch.header) is not None:
             return
         for record in _removable(batch):
@@ -65,22 +65,22 @@ class NewestOffsets:
                 self._newest[_digest(record.key)] = record.offset
 
     def newest(self, key: bytes) -> int:
-        """The newest offset of a key; -1 if it was not seen."""
+        """The newest offset of a key; -1 for an unknown key."""
         return self._newest.get(_digest(key), -1)
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The inputs of one round, known before the first segment is rewritten."""
+    """The inputs of one round, complete before the first segment is rewritten."""
 
     newest: NewestOffsets
-    end: int  # everything at this offset and above stays
-    tombstones_end: int = 0  # tombstones below it are not needed any more
-    headers_kept: Collection[int] = frozenset()  # base offsets of batches whose header stays
+    end: int  # all records at this offset and above stay
+    tombstones_end: int = 0  # tombstones below this offset are no longer needed
+    headers_kept: Collection[int] = frozenset()  # base offsets of batches whose headers stay
     aborted: AbortedRanges = field(default_factory=AbortedRanges)
 
     def keeps(self, record: KeyedRecord) -> bool:
-        """Whether a record stays that is of no aborted transaction."""
+        """Whether a record stays that belongs to no aborted transaction."""
         if record.key is None:
             return True
         if record.is_tombstone and record.offset < self.tombstones_end:
@@ -88,7 +88,7 @@ class Round:
         return record.offset >= self.newest.newest(record.key)
 
     def keeps_header(self, batch: Batch) -> bool:
-        """Whether the header of a batch stays, although all of its records go."""
+        """Whether the header of a batch stays although all of its records are removed."""
         header = batch.header
         aborted = self.aborted.of(header)
         begins_range = aborted is not None and aborted.first_offset == header.base_offset
@@ -96,11 +96,11 @@ class Round:
 
 
 class Compaction:
-    """The batches of one segment on their way through a round."""
+    """Compacts the batches of one segment in one round."""
 
     def __init__(self, plan: Round) -> None:
         self.records_removed = 0
-        self.oldest_tombstone = NO_TOMBSTONE  # of those that stay below the end of the round
+        self.oldest_tombstone = NO_TOMBSTONE  # of the tombstones that stay below the end of the round
         self._round = plan
         self._gap: tuple[int, int, int, int | None] | None = None  # first, last, leader epoch, newest stamp
 
@@ -116,12 +116,12 @@ class Compaction:
         return kept
 
     def flush(self) -> list[Batch]:
-        """The gap batch at the end, if there is one."""
+        """The pending gap batch at the end, if there is one."""
         gap, self._gap = self._gap, None
         return [] if gap is None else [gap_batch(*gap)]
 
     def _rest(self, batch: Batch) -> Batch | None:
-        """The batch without superseded records; None where nothing of it stays."""
+        """The batch without superseded records; None if nothing of it stays."""
         header = batch.header
         if header.last_offset >= self._round.end:
             return batch
@@ -138,21 +138,21 @@ class Compaction:
         if records and len(kept) == len(records):
             return batch
         if not records and header.record_count:
-            return batch  # of no kind that is compacted
+            return batch  # its kind is not compacted
         if not kept:
             return self._without(batch, len(records))
         self.records_removed += len(records) - len(kept)
         return retain(batch, kept)
 
     def _without(self, batch: Batch, removed: int) -> Batch | None:
-        """The batch without its records, all of which are removed; None if its header is removed, too."""
+        """The batch without its records, which are all removed; None if its header is removed, too."""
         self.records_removed += removed
         if not self._round.keeps_header(batch):
             return None
         return emptied(batch) if removed else batch
 
     def _widen(self, batch: Batch) -> list[Batch]:
-        """Add a batch to the gap; the gap before it, if they must not be one."""
+        """Add a batch to the pending gap; return the previous gap batch if the two cannot be joined."""
         header = batch.header
         first, last, epoch, stamped_ms = (
             header.base_offset,
@@ -173,19 +173,19 @@ class Compaction:
 
 
 def is_due(closed: Sequence[ClosedSegment], clean_end: int, dirty_ratio_min: float) -> bool:
-    """Whether enough of the closed segments is dirty: at or above ``clean_end``."""
+    """Whether a large enough part of the closed segments is dirty, that is, at or above ``clean_end``."""
     dirty = sum(segment.size_bytes for segment in closed if segment.last >= clean_end)
     return dirty > 0 and dirty >= dirty_ratio_min * sum(segment.size_bytes for segment in closed)
 
 
 def _removable(batch: Batch) -> list[KeyedRecord]:
-    """The records that compaction may remove, and whose keys count; none of other kinds of batches."""
+    """The records that compaction may remove and whose keys count; none for other kinds of batches."""
     header = batch.header
     if header.is_control or not header.record_count:
         return []
     try:
         return keyed_records(batch)
-    except CorruptBatch:  # a producer stored what is no records
+    except CorruptBatch:  # a producer stored a body without readable records
         return []
 
 

@@ -1,12 +1,11 @@
-"""One round of compaction over the files of a log, in steps that block.
+"""One round of compaction over the files of a log, in blocking steps.
 
-Decides: what one step does. Leaves to others: which records stay (``compaction``), when a round begins, on
-which thread a step runs, and that a new file takes the place of its segment
-(``SegmentedLog.replace_change``).
+Decides: the work of each step. Leaves to others: which records stay (``compaction``), when a round begins,
+the thread of a step, and putting a new file in the place of its segment (``SegmentedLog.replace_change``).
 
     look at keys     dirty segments, from the oldest on, until the memory for keys is used up
-    rewrite          each segment below the end of that, oldest first; unchanged ones stay
-    join             neighbours that fit into one segment then, so that their files do not pile up
+    rewrite          each segment below the end of the round, oldest first; unchanged segments stay
+    join             neighbours that then fit into one segment, so that the number of files stays small
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ from raftlog.types import EntryId, Index
 STEP_BYTES: Final = 1 << 20
 
 Step = int | RewrittenSegment
-"""Bytes that were read, or a file for ``replace_change``."""
+"""The bytes that were read, or a file for ``replace_change``."""
 
 
 class _Left(NamedTuple):
-    """A segment as a round has left it."""
+    """A segment after its part of a round."""
 
     segment: ClosedSegment
     has_tombstones: bool
 
 
 class Compactor:
-    """One round over ``segments``: closed, committed, applied, without a gap, oldest first; all
-    transactions in them have ended.
+    """One round over ``segments``: closed, committed, applied, without a gap, oldest first.
 
-    ``clean_end``: superseded records below it, by records below it, are gone already. Neighbours are joined
-    up to ``joined_bytes_max``; below ``old_end`` tombstones have stayed for as long as they must.
+    All transactions in ``segments`` have ended. Below ``clean_end``, records that are superseded below it are
+    removed already. Neighbours are joined up to ``joined_bytes_max``. Tombstones below ``old_end`` have
+    stayed for their required time.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class Compactor:
     ) -> None:
         self.clean_end = clean_end
         self.records_removed = 0
-        self.oldest_tombstone = NO_TOMBSTONE  # of those that stay below ``clean_end``
+        self.oldest_tombstone = NO_TOMBSTONE  # of the tombstones that stay below ``clean_end``
         self._filesystem = filesystem
         self._directory = directory
         self._segments = segments
@@ -80,7 +79,7 @@ class Compactor:
         self._steps = self._run()
 
     def step(self) -> Step | None:
-        """Do some work; None once the round is over. Raises ``LogCorrupt`` and ``OSError``."""
+        """Do one step of work; None once the round is over. Raises ``LogCorrupt`` and ``OSError``."""
         try:
             return next(self._steps, None)
         except BaseException:
@@ -88,7 +87,7 @@ class Compactor:
             raise
 
     def close(self) -> None:
-        """End the round early: a half-written file goes."""
+        """End the round early, and remove a half-written file."""
         self._steps.close()
         self._abandon()
 
@@ -103,7 +102,7 @@ class Compactor:
         self.clean_end = Index(max(self.clean_end, end))
 
     def _look(self, newest: NewestOffsets) -> Generator[int, None, int]:
-        """Take in the keys of the dirty segments; the end of the round."""
+        """Collect the keys of the dirty segments; return the end of the round."""
         end: int = self.clean_end
         for segment in self._segments:
             if segment.last < self.clean_end:
@@ -148,7 +147,7 @@ class Compactor:
         self._left.append(_Left(rewritten.as_closed, has_tombstones))
 
     def _join(self, plan: Round) -> Generator[Step]:
-        """Join neighbours until no two of them fit into one segment: gap batches that meet become one."""
+        """Join neighbours until no two of them fit into one segment; adjacent gap batches become one."""
         left, count = [one for one in self._left if one.segment.last < plan.end], 0
         while count != len(left):
             count = len(left)
@@ -159,8 +158,10 @@ class Compactor:
                 left.append(group[0] if len(group) == 1 else self._left[-1])
 
     def _joinable(self, left: Sequence[_Left]) -> list[list[_Left]]:
-        """Groups of neighbours that may be one segment. A joined segment is as old as its newest batch: one
-        with tombstones is joined only with old ones, or else these would stay for longer.
+        """Groups of neighbours that may become one segment.
+
+        A joined segment is as old as its newest batch. So a segment with tombstones is joined only with old
+        segments: otherwise its tombstones would stay longer than needed.
         """
         groups: list[list[_Left]] = []
         size_bytes, has_tombstones = self._joined_bytes_max, False
@@ -176,7 +177,7 @@ class Compactor:
         return groups
 
     def _abandon(self) -> None:
-        """Delete the half-written file now: later another process may write a file of the same name."""
+        """Delete the half-written file now: later another process may write a file of equal name."""
         rewriter, self._rewriter = self._rewriter, None
         if rewriter is not None:
             rewriter.abandon()

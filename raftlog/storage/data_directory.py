@@ -1,9 +1,9 @@
-"""The directory of a broker's data: which broker owns it, and that no other process uses it.
+"""The directory of a broker's data: its owner, and the lock that keeps other processes out.
 
 <data>/raftlog.json    cluster id, broker id, format version; kept twice (``twin_file``)
-<data>/lock            held (flock) while the broker runs; its pid
+<data>/lock            locked (flock) while the broker runs; contains its pid
 
-The directory itself is held, too: a lock file may be removed, and is another one then.
+The directory itself is locked, too: a lock file can be removed and created again as another file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FORMAT_VERSION = 1
 
 
 class DataDirectoryRefused(Exception):
-    """The directory is not ours to use: the message names what stands in the way and the remedy."""
+    """The directory must not be used: the message names the obstacle and the remedy."""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,9 +54,9 @@ class DataDirectory:
     def open(
         cls, path: str, *, cluster_id: str, node_id: NodeId, filesystem: Filesystem | None = None
     ) -> DataDirectory:
-        """Take the lock and check the identity, or write it when the directory is new.
+        """Take the locks and check the identity; write the identity if the directory is new.
 
-        Raises ``DataDirectoryRefused`` when another process holds it, or it is another broker's.
+        Raises ``DataDirectoryRefused`` if another process holds a lock, or the directory is another broker's.
         """
         filesystem = filesystem or OsFilesystem()
         filesystem.make_directories(path)
@@ -71,7 +71,7 @@ class DataDirectory:
         return cls(path, wanted, locks)
 
     def close(self) -> None:
-        """Let go of the locks. Idempotent."""
+        """Release the locks. Idempotent."""
         _close(self._locks)
         self._locks = ()
 
@@ -88,19 +88,19 @@ def _warn_of_readers(path: str) -> None:
     mode = os.stat(path).st_mode
     if mode & 0o077:
         _log.warning(
-            "%s is open to others than its owner (mode %03o); run: chmod -R go= %s", path, mode & 0o777, path
+            "%s is accessible to other users (mode %03o); run: chmod -R go= %s", path, mode & 0o777, path
         )
 
 
 def found_identity(filesystem: Filesystem, path: str) -> Identity | None:
-    """The broker that owns this directory; None if one of its two files is damaged. Nothing is written."""
+    """The broker that owns this directory; None if one of its two files is damaged. Writes nothing."""
     if twin_file.damaged(filesystem, path, IDENTITY_NAME):
         return None
     return twin_file.load(filesystem, path, IDENTITY_NAME, Identity)
 
 
 def is_in_use(path: str) -> bool:
-    """Whether a broker runs on this directory. Nothing is written."""
+    """Whether a broker runs on this directory. Writes nothing."""
     return any(_is_locked(held) for held in (f"{path}/{LOCK_NAME}", path))
 
 
@@ -116,7 +116,7 @@ def _is_locked(path: str) -> bool:
 
 
 def _take_locks(path: str) -> tuple[int, ...]:
-    """The descriptors that hold the locks; the system lets go of them when the process ends in any way."""
+    """Take the locks; return their descriptors. The system releases the locks when the process ends."""
     name = f"{path}/{LOCK_NAME}"
     file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     locks = file, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -128,14 +128,14 @@ def _take_locks(path: str) -> tuple[int, ...]:
                 f"{held} is held by process {holder}: another broker runs on this directory; "
                 "stop that process or give this one its own directory"
             )
-    with contextlib.suppress(OSError):  # only a help for people
+    with contextlib.suppress(OSError):  # the pid is only information for people
         os.ftruncate(file, 0)
         os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
     return locks
 
 
 def _lock(descriptor: int, kind: int) -> bool:
-    """Take a lock; false if somebody has one in the way. NFS locks no directories: there the file counts."""
+    """Take a lock; False if another process holds it. NFS cannot lock directories: there the file counts."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -156,17 +156,18 @@ def _check_identity(filesystem: Filesystem, path: str, wanted: Identity) -> None
         found = twin_file.load(filesystem, path, IDENTITY_NAME, Identity)
     except LogCorrupt as error:
         raise DataDirectoryRefused(
-            f"{error}; restore one of them, or remove the directory if its data may go"
+            f"{error}; restore one of them, or remove the directory if its data is not needed"
         ) from None
     if found is None:
         twin_file.keep(filesystem, path, IDENTITY_NAME, wanted)
         return
     if found.format_version > FORMAT_VERSION:
         raise DataDirectoryRefused(
-            f"{path} has format {found.format_version}, this release writes {FORMAT_VERSION}: use a newer one"
+            f"{path} has format {found.format_version}, but this release supports {FORMAT_VERSION}: "
+            "use a newer release"
         )
     if (found.cluster_id, found.node_id) != (wanted.cluster_id, wanted.node_id):
         raise DataDirectoryRefused(
-            f"{path} belongs to broker {found.node_id} of cluster {found.cluster_id!r}, this is broker "
+            f"{path} belongs to broker {found.node_id} of cluster {found.cluster_id!r}, but this is broker "
             f"{wanted.node_id} of cluster {wanted.cluster_id!r}: give each broker its own directory"
         )

@@ -2,17 +2,17 @@
 
 Two files, ``hard_state.a`` and ``hard_state.b``, hold one sealed slot each. The slot with the higher
 sequence number counts. A slot that is known to be on the disk is never overwritten: writes go to
-the other one until a sync has put that on the disk too. So a torn write costs the newest value,
-on which nothing depended yet, and never the one before.
+the other slot until a sync has put that slot on the disk too. So a torn write costs the newest value,
+on which nothing depended yet, and never the previous value.
 
-The slot also has a ``DurableEnd``: everything up to it was durable when it was written. It tells
-recovery which damage is a torn tail and which is corruption. It may be older than the truth and
-is never newer: it is lowered, durably, before a truncation, and raised after a sync.
+The slot also has a ``DurableEnd``: all entries up to it were durable when the slot was written. It tells
+recovery which damage is a torn tail and which is corruption. It may be too low but is
+never too high: it is lowered, durably, before a truncation, and raised after a sync.
 
-A slot that is *lost*, as opposed to torn, may have held a newer vote than the one that can be read: then
-the replica must not vote, and ``LogCorrupt`` is raised until its peers have said which terms there were.
+A slot that is *lost*, as opposed to torn, may have held a newer vote than the other slot. Then
+the replica must not vote, and ``LogCorrupt`` is raised until its peers have said which terms they know.
 
-Decides when a slot is written. Leaves its bytes to ``slots`` and the log to ``recovery``.
+Decides when a slot is written. Leaves the bytes of a slot to ``slots`` and the log to ``recovery``.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from raftlog.types import Index, Term
 
 
 class SlotsInDoubt(LogCorrupt):
-    """A slot is lost that may have held a vote: this replica must not vote before its peers were asked."""
+    """A lost slot may have held a vote: this replica must not vote before its peers were asked."""
 
 
 class DurableState:
-    """The two slots and the values to put there.
+    """The two slots, and the values for the next write.
 
-    The owner's thread changes values; ``flush`` and ``raise_durable_end`` run on the sync's thread too.
+    The owner's thread changes values; ``flush`` and ``raise_durable_end`` also run on the sync's thread.
     """
 
     __slots__ = (
@@ -64,8 +64,8 @@ class DurableState:
         self, filesystem: Filesystem, directory: str, state: ReplicaState, durable: int, sequence: int
     ) -> None:
         self.state = state
-        self.durable_hard_state = state.hard_state  # as it surely is on the disk
-        self.generation = 0  # rises with every truncation: what a sync learned before it no longer counts
+        self.durable_hard_state = state.hard_state  # certainly on the disk
+        self.generation = 0  # rises with every truncation; results of syncs from before no longer count
         self._filesystem = filesystem
         self._directory = directory
         self._durable = durable  # the slot that the next write must leave alone
@@ -77,12 +77,12 @@ class DurableState:
     def open(
         cls, filesystem: Filesystem, directory: str, *, is_new: bool, is_rejoining: bool = False
     ) -> DurableState:
-        """Read the newer slot; create both when the directory ``is_new``: nothing in it was ever durable.
+        """Read the newer slot; create both if the directory ``is_new``: nothing in it was ever durable.
 
-        A replica that is created ``is_rejoining`` says so from its first slot on, also when a creation that
-        was cut short is finished.
+        A replica that is created ``is_rejoining`` has this flag in its first slot already, also if the
+        creation was interrupted and is finished now.
 
-        The caller syncs the directory. Raises ``LogCorrupt`` when no slot can be read and the replica
+        The caller syncs the directory. Raises ``LogCorrupt`` if no slot can be read and the replica
         may have voted.
         """
         found = found_slots(filesystem, directory)
@@ -92,14 +92,15 @@ class DurableState:
                 is_rejoining |= newest is not None and newest.state.hard_state.is_rejoining
                 return cls._create(filesystem, directory, initial_state(is_rejoining=is_rejoining))
             raise SlotsInDoubt(
-                f"{directory}: {doubt(found)}, so a vote may be forgotten; this replica takes no part until "
+                f"{directory}: {doubt(found)}, so a vote may be forgotten; this replica does not vote until "
                 "all its peers have said which terms they know"
             )
         at = found.index(newest)
-        # It may be in the page cache only, in a page that a failed sync has left clean, and is relied
-        # upon from now on. Should the power go meanwhile, the other slot counts, as it would have before.
+        # The slot may be only in the page cache, in a page that a failed sync has marked clean, and is relied
+        # upon from now on. If power is lost during this write, the other slot counts, as it would have
+        # before.
         _make_durable(filesystem, f"{directory}/{SLOT_NAMES[at]}", encode_slot(newest.sequence, newest.state))
-        # Power was lost while it was created; later nothing would sync the name of the other slot.
+        # Power was lost during the creation. Nothing later would sync the name of the other slot.
         if found[1 - at] is SlotError.ABSENT:
             created = initial_state(is_rejoining=newest.state.hard_state.is_rejoining)
             _make_durable(filesystem, f"{directory}/{SLOT_NAMES[1 - at]}", encode_slot(0, created))
@@ -118,21 +119,21 @@ class DurableState:
 
     @classmethod
     def replace(cls, filesystem: Filesystem, directory: str, state: ReplicaState) -> None:
-        """Put new values into both slots, durably; what stood there was lost or has been repaired."""
+        """Write new values to both slots, durably; the old content was lost or has been repaired."""
         found = found_slots(filesystem, directory)
         newest = newest_slot(found)
         sequence = 1 if newest is None else newest.sequence
         order = (0, 1) if newest is found[1] else (1, 0)
-        for number, at in enumerate(order, 1):  # the one that counts is overwritten last
+        for number, at in enumerate(order, 1):  # the slot that counts is overwritten last
             filesystem.replace_file(f"{directory}/{SLOT_NAMES[at]}", encode_slot(sequence + number, state))
 
     def set_hard_state(self, hard_state: HardState) -> None:
-        """Change it in memory; ``flush`` makes it durable."""
+        """Change the hard state in memory; ``flush`` makes it durable."""
         self.state.hard_state = hard_state
         self.is_dirty = True
 
     def set_log_start(self, log_start: Index, before: Term, end_up_to: Callable[[Index], DurableEnd]) -> None:
-        """Move the log start, durably, before the files below it go."""
+        """Move the log start, durably, before the files below it are removed."""
         with self._lock:
             self.state.log_start = log_start
             self.state.before = before
@@ -141,7 +142,7 @@ class DurableState:
             self._write(sync=True)
 
     def restart(self, log_start: Index, durable_end: DurableEnd) -> None:
-        """A snapshot has replaced the log, which is empty and begins at ``log_start``: durable on return."""
+        """Empty the log, which a snapshot replaces, and begin it at ``log_start``; durable on return."""
         with self._lock:
             self.generation += 1
             self.state.log_start = log_start
@@ -152,9 +153,10 @@ class DurableState:
             self._write(sync=True)
 
     def flush(self) -> bool:
-        """Make the newest hard state durable if it is not. Before the log is synced, always.
+        """Make the newest hard state durable. Always called before a sync of the log.
 
-        Whether it was not: the other slot should then get it too, so that a lost one takes no vote along.
+        Returns whether anything was written: then the other slot should get the hard state too, so that the
+        loss of one slot loses no vote.
         """
         was_dirty = self.is_dirty
         if was_dirty:
@@ -162,7 +164,7 @@ class DurableState:
         return was_dirty
 
     def save(self) -> None:
-        """Make all values durable. Returns when they are."""
+        """Make all values durable before returning."""
         with self._lock:
             self.is_dirty = False
             self._write(sync=True)
@@ -173,7 +175,7 @@ class DurableState:
         self.save()
 
     def withdraw(self, durable_end: DurableEnd) -> None:
-        """Lower the durable end, durably, because the log is about to be cut."""
+        """Lower the durable end, durably, because the log is about to be truncated."""
         with self._lock:
             self.generation += 1
             if self.state.durable_index > durable_end.index:
@@ -185,9 +187,9 @@ class DurableState:
     def raise_durable_end(
         self, generation: int, log_start: Index, durable_end: DurableEnd, commit_index: Index
     ) -> None:
-        """Note what a sync has made durable. Not synced: losing it makes recovery less sure, not wrong.
+        """Raise the durable end after a sync, unsynced: its loss only makes recovery less certain.
 
-        ``log_start`` is where the log began when ``durable_end`` was read: the terms are those from there on.
+        ``log_start`` is the start of the log when ``durable_end`` was read: its terms begin there.
         """
         with self._lock:
             if generation == self.generation and log_start == self.state.log_start:
@@ -198,14 +200,14 @@ class DurableState:
 
     @contextlib.contextmanager
     def unless_truncated(self, generation: int) -> Iterator[bool]:
-        """Hold off truncations meanwhile; says whether none has come since ``generation``."""
+        """Hold off truncations inside the block; the value: none has come since ``generation``."""
         with self._lock:
             yield generation == self.generation
 
     def _write(self, *, sync: bool) -> None:
         target = 1 - self._durable
         self._sequence += 1
-        hard_state = self.state.hard_state  # a newer one may be written: the owner's thread changes it
+        hard_state = self.state.hard_state  # the owner's thread may change it during the write
         try:
             file = self._filesystem.open(f"{self._directory}/{SLOT_NAMES[target]}", create=True)
             try:
@@ -231,7 +233,7 @@ def _make_durable(filesystem: Filesystem, path: str, slot: bytes) -> None:
 
 
 def found_slots(filesystem: Filesystem, directory: str) -> list[Slot | SlotError]:
-    """The content of the two files."""
+    """The contents of the two slot files."""
     return [read_slot(filesystem, f"{directory}/{name}") for name in SLOT_NAMES]
 
 
@@ -242,9 +244,9 @@ def newest_slot(found: Sequence[Slot | SlotError]) -> Slot | None:
 
 
 def doubt(found: Sequence[Slot | SlotError]) -> str | None:
-    """Why what can be read may be older than what was written; None where it cannot.
+    """The reason why a readable slot may be older than the newest written slot; None if it cannot be.
 
-    Nothing depended on a slot that was torn, and one that is absent beside the first was never made.
+    Nothing depended on a torn slot. A slot that is absent beside the first slot was never written.
     """
     newest = newest_slot(found)
     for name, slot in zip(SLOT_NAMES, found, strict=True):
@@ -255,7 +257,7 @@ def doubt(found: Sequence[Slot | SlotError]) -> str | None:
 
 
 def is_being_created(found: Sequence[Slot | SlotError]) -> bool:
-    """Whether a creation was cut short.
+    """Whether the creation of the slots was interrupted.
 
     The second slot is used only after the first was durable, and then has a higher number.
     """

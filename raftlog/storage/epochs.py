@@ -1,10 +1,10 @@
-"""Which term began at which offset, in memory and in the file ``epochs``.
+"""The first offset of each term, in memory and in the file ``epochs``.
 
 The log is the authority: every batch carries its leader epoch. The file saves reading the headers of
-closed segments on opening, and is written after those segments were synced. It says how far it
-``covers``; batches from there on are read. A truncation that reaches below that removes the file
-durably first, so what the file says about offsets below ``covers`` is always true. The memberships
-below ``covers`` stand in it for the same reason and by the same rules.
+closed segments on opening, and is written after those segments were synced. It is valid for the batches below
+its offset ``covers``; later batches are read. A truncation that reaches below ``covers`` first removes the
+file durably, so the file is always right about offsets below ``covers``. It also holds the memberships
+below ``covers``, for the same reason and by the same rules.
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ _ENTRY = struct.Struct(">qq")
 
 
 class Epochs:
-    """The first offset of each term, oldest first; ``before`` stands for all that was deleted."""
+    """The first offset of each term, oldest first; ``before`` is the term of the deleted entries."""
 
     __slots__ = ("_digest", "_starts", "_terms")
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._terms: list[int] = []
-        self._digest: tuple[int, int] | None = None  # of the terms from an index on
+        self._digest: tuple[int, int] | None = None  # an index, and the digest of the terms from there on
 
     @property
     def last_term(self) -> int:
-        """The newest term, -1 when there is none."""
+        """The newest term; -1 if there is none."""
         return self._terms[-1] if self._terms else -1
 
     def note(self, term: int, start: int) -> None:
-        """A batch of ``term`` begins at ``start``, behind all others; an older known term is no news."""
+        """Add a batch of ``term`` that begins at ``start``, after all others; known terms change nothing."""
         if not self._terms or self._terms[-1] < term:
             self._digest = None
             self._terms.append(term)
             self._starts.append(start)
 
     def clear(self) -> None:
-        """The log is empty, and what comes next need not follow what was in it."""
+        """Forget all terms: the log is empty, and its next entry need not follow the old entries."""
         self._digest = None
         self._starts.clear()
         self._terms.clear()
 
     def truncate_suffix(self, first_removed: int) -> None:
-        """Forget terms that began there or later."""
+        """Forget the terms that began at ``first_removed`` or later."""
         self._digest = None
         while self._starts and self._starts[-1] >= first_removed:
             self._starts.pop()
@@ -73,7 +73,7 @@ class Epochs:
             del self._terms[:whole]
 
     def term_at(self, index: int) -> int | None:
-        """The term of an entry; None before the first one."""
+        """The term of an entry; None before the first entry."""
         at = bisect_right(self._starts, index) - 1
         return self._terms[at] if at >= 0 else None
 
@@ -86,7 +86,7 @@ class Epochs:
         )
 
     def durable_end(self, first_index: int, before: int, last: int) -> DurableEnd:
-        """The durable end when everything up to ``last`` is durable in a log that begins at ``first_index``.
+        """The durable end if all entries up to ``last`` are durable in a log that begins at ``first_index``.
 
         ``before`` is the term of the entry just before the log.
         """
@@ -99,7 +99,7 @@ class Epochs:
         return DurableEnd(EntryId(term, Index(last)), _digest(entries))
 
     def encode(self, covers: int, memberships: Sequence[MembershipEntry]) -> bytes:
-        """The file, saying what is known below ``covers``."""
+        """The content of the file, with the terms and memberships below ``covers``."""
         pairs = [pair for pair in zip(self._terms, self._starts, strict=True) if pair[1] < covers]
         parts = [_HEAD.pack(covers, len(pairs)), *[_ENTRY.pack(*pair) for pair in pairs]]
         return seal(_MAGIC, b"".join([*parts, encode_entries(memberships)]))
@@ -110,7 +110,7 @@ def _digest(entries: Iterable[EntryId]) -> int:
 
 
 class LoadedEpochs(NamedTuple):
-    """The content of the file; ``covers`` is -1 when it is missing or wrong."""
+    """The content of the file; ``covers`` is -1 if the file is missing or damaged."""
 
     epochs: Epochs
     memberships: list[MembershipEntry]
@@ -118,7 +118,7 @@ class LoadedEpochs(NamedTuple):
 
 
 def load_epochs(filesystem: Filesystem, directory: str) -> LoadedEpochs:
-    """Read the file. What it does not say is read from the batches."""
+    """Read the file. The caller reads all other terms from the batches."""
     epochs = Epochs()
     try:
         data = filesystem.read_file(f"{directory}/{EPOCHS_NAME}")

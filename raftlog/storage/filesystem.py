@@ -1,7 +1,7 @@
 """The filesystem port: every byte that storage reads or writes goes through it.
 
-``OsFilesystem`` is the machine's own; a simulator brings another that can lose what was not
-synced, tear writes and fail. Paths are ``str``; all numbers are bytes.
+``OsFilesystem`` uses the machine's own filesystem; a simulator brings one that can lose unsynced data,
+tear writes and fail. Paths are ``str``; all numbers are bytes.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG}) | NO_DE
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Whether there is only no room: all is as before, and another try may succeed.
+    """Whether an error means only a lack of room: nothing has changed, and another attempt may succeed.
 
-    Room is space on the disk, or a file descriptor.
+    Room is space on the disk or a file descriptor.
     """
     return error.errno in _DISK_FULL
 
 
 def is_short_of_descriptors(error: OSError) -> bool:
-    """Whether a file could not even be opened, because this process or the machine has too many open."""
+    """Whether a file could not be opened because this process or the machine has too many open files."""
     return error.errno in NO_DESCRIPTOR
 
 
@@ -39,103 +39,103 @@ class File(Protocol):
 
     @property
     def size(self) -> int:
-        """Length in bytes, kept here: no system call."""
+        """Length in bytes, known without a system call."""
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Write all buffers at the end; return the position of the first byte.
 
-        Raises ``OSError`` (for instance ENOSPC); the file is then as long as before, so that
+        Raises ``OSError`` (for instance ENOSPC); the file then keeps its length, so that
         the caller may continue once there is room.
         """
 
     def fill(self, length: int) -> None:
-        """Write up to ``length`` zeros behind the end, where appends will be; ``size`` stays.
+        """Write up to ``length`` zeros after the end, where appends will write; ``size`` stays.
 
-        The file is longer then for all who open it. Raises ``OSError``.
+        The file is then longer for all processes that open it. Raises ``OSError``.
         """
 
     def end_at(self, size: int) -> None:
-        """Count what is behind as nothing: it was written by ``fill``. The disk is left as it is."""
+        """Set ``size`` without a change on the disk: the bytes after it were written by ``fill``."""
 
     def read_at(self, position: int, length: int) -> bytes:
         """Read ``length`` bytes from ``position``; fewer only at the end of the file."""
 
     def read_into(self, memory: memoryview, position: int) -> int:
-        """Fill ``memory`` from ``position`` on; how many bytes: fewer only at the end of the file."""
+        """Fill ``memory`` from ``position`` on; return the bytes read, fewer only at the file's end."""
 
     def write_at(self, position: int, data: Buffer) -> None:
-        """Overwrite in place: hard state slots, and on opening the bytes that stand there already."""
+        """Overwrite in place: hard state slots, and on opening the bytes that are already there."""
 
     def truncate(self, size: int) -> None:
-        """Cut to ``size`` bytes; a cut to the present size is one, too, if the disk may have more."""
+        """Cut the file to ``size`` bytes, also if ``size`` is the present size: the disk may have more."""
 
     def sync(self) -> None:
-        """Block until the disk has everything (fdatasync). May be called on another thread.
+        """Block until the disk has all data (fdatasync). May be called on another thread.
 
         An ``OSError`` here is final: after a failed fsync the content of the disk is unknown.
         """
 
     def descriptor(self) -> int:
-        """For sendfile or mmap in production; a simulator raises ``OSError``."""
+        """The descriptor for sendfile or mmap in production; a simulator raises ``OSError``."""
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the file. Idempotent."""
 
 
 class Filesystem(Protocol):
-    """The operations on names that storage needs, and no more."""
+    """The operations on file names that storage needs."""
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing. Raises ``FileNotFoundError`` unless ``create``."""
 
     def hold(self, file: File) -> bool:
-        """Keep this file open while it is among the most recently used; else it closes with its last user.
+        """Keep this file open while it is among the most recently used; else its last user closes it.
 
-        Whether it is held: not if too many files that were are in use.
+        Returns whether the file is kept: False if too many files are in use.
         """
 
     def let_go(self, file: File) -> None:
-        """Hold it no more."""
+        """Release a file from ``hold``."""
 
     def read_file(self, path: str) -> bytes:
         """All bytes of a small file. Raises ``FileNotFoundError``."""
 
     def replace_file(self, path: str, data: bytes) -> None:
-        """Atomically and durably: temporary file, sync, rename, directory sync."""
+        """Replace a file atomically and durably: temporary file, sync, rename, directory sync."""
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory is there."""
+        """Whether a file or directory has this path."""
 
     def list_directory(self, path: str) -> list[str]:
-        """Names in it, sorted; empty when it is not there."""
+        """The names in a directory, sorted; empty if there is no such directory."""
 
     def make_directories(self, path: str) -> None:
-        """Create with parents; durable once the parents are synced, which this does."""
+        """Create a directory and its parents, and sync the parents, so that it is durable."""
 
     def rename(self, path: str, target: str) -> None:
-        """Give a synced file another name, in place of what has it, or a whole directory.
+        """Rename a synced file, replacing a file of the new name, or rename a whole directory.
 
-        Durable once the directories of both names are synced; a directory has one of the two at any time.
+        Durable once the directories of both names are synced; at any time the file has one of the two names.
         """
 
     def remove(self, path: str) -> None:
-        """Remove one file; nothing happens when it is not there."""
+        """Remove one file; do nothing if there is no such file."""
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and all below it."""
+        """Remove a directory and all files below it."""
 
     def sync_directory(self, path: str) -> None:
-        """Make names created, renamed and removed in it durable."""
+        """Make creations, renames and removals in a directory durable."""
 
     def tree_bytes(self, path: str) -> int:
-        """Bytes of all files below this directory; 0 when it is not there."""
+        """The bytes of all files below a directory; 0 if there is no such directory."""
 
     def free_bytes(self, path: str) -> int:
         """The free bytes of the disk that holds this directory."""
 
 
 def file_size(filesystem: Filesystem, path: str) -> int:
-    """Bytes of a file. Raises ``FileNotFoundError``."""
+    """The length of a file in bytes. Raises ``FileNotFoundError``."""
     file = filesystem.open(path)
     try:
         return file.size

@@ -1,9 +1,9 @@
-"""The files of active segments that stay open between their uses: the most recently used, up to a bound.
+"""The most recently used files of active segments, which stay open between their uses, up to a bound.
 
 A log has one active segment, and a broker may have many more logs than a process may open files. A
-segment refers to its file weakly (``Segment``); what keeps the file open is its place here, or whoever
-works with it: a reader, or a log and its syncs from an append until that is on the disk. A file closes
-itself when its last user releases it, so one with unsynced writes stays open whatever happens here. That
+segment has a weak reference to its file (``Segment``). A file stays open because it has a place here, or
+because a reader uses it, or a log and its syncs, from an append until the data is on the disk. A file closes
+itself when its last user releases it, so a file with unsynced writes stays open in any case. That
 matters: a failed writeback is reported to the descriptors that were open when it happened, and a sync of
 a file that was opened later may not see it.
 """
@@ -18,18 +18,18 @@ from raftlog.storage.filesystem import File
 
 
 class HeldFiles:
-    """At most ``count_max`` open files. Safe for use by many threads."""
+    """Keeps at most ``count_max`` files open. Safe for use by many threads."""
 
     def __init__(self, count_max: int) -> None:
         self.count_max = count_max
         self._recent: OrderedDict[File, None] = OrderedDict()  # the least recently used first
-        self._open: WeakSet[File] = WeakSet()  # these, and those that only others hold by now
+        self._open: WeakSet[File] = WeakSet()  # these files, and released ones that are still in use
         self._lock = threading.Lock()
 
     def hold(self, file: File) -> bool:
-        """Hold a file that was used just now; the least recently used files make room for it.
+        """Hold a file that was just used; the least recently used files make room for it.
 
-        Whether it is held: not if as many as may be open wait for their syncs, or have readers.
+        Returns whether the file is held: False if the maximum of open files wait for syncs or have readers.
         """
         with self._lock:
             if file not in self._recent and file not in self._open:
@@ -43,13 +43,13 @@ class HeldFiles:
             return True
 
     def let_go(self, file: File) -> None:
-        """Release a file that is closed, or will not be appended to any more."""
+        """Release a file that is closed, or will receive no more appends."""
         with self._lock:
             self._recent.pop(file, None)
             self._open.discard(file)
 
     def make_room(self) -> None:
-        """The process is short of descriptors: close the less recently used half."""
+        """Release the less recently used half: the process is short of descriptors."""
         with self._lock:
             for _ in range((len(self._recent) + 1) // 2):
                 self._recent.popitem(last=False)

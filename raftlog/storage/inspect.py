@@ -12,10 +12,10 @@ from raftlog.storage.filesystem import Filesystem
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """One batch and where it stands. ``problem`` is None for a sound one, and ends the table otherwise."""
+    """One batch and its position. ``problem`` is None for a sound batch; otherwise the row is the last."""
 
     position: int
-    header: BatchHeader | None  # None when not even the header makes sense
+    header: BatchHeader | None  # None if even the header is damaged
     problem: str | None = None
 
     @property
@@ -48,9 +48,9 @@ def inspect_segment(filesystem: Filesystem, path: str) -> Iterator[BatchRow]:
 
 
 def inspect_batches(filesystem: Filesystem, path: str) -> Iterator[tuple[BatchRow, Batch | None]]:
-    """A row for each batch of a segment file, and the batch, whose bytes are valid until the next request.
+    """A row for each batch of a segment file, and the batch; its bytes are valid until the next row.
 
-    Nothing behind the first damage is shown: where the next batch would begin is not known.
+    Rows end at the first damage: the position of the next batch is unknown.
     """
     file = filesystem.open(path)
     try:

@@ -1,6 +1,6 @@
 """Syncs of files by the kernel, without a thread that waits: io_submit(2) with IOCB_CMD_FDSYNC, on Linux.
 
-An eventfd(2), which an event loop can watch, tells of the end of each. Decides nothing. The layout is that
+An eventfd(2), which an event loop can watch, reports the end of each sync. The layout is that
 of ``linux/aio_abi.h`` on 64-bit little-endian machines. The calls never wait: the kernel's own workers do.
 """
 
@@ -22,7 +22,7 @@ _TELLS_EVENTFD: Final = 1
 
 
 class _Request(ctypes.Structure):
-    """``struct iocb``."""
+    """The C structure ``struct iocb``."""
 
     _fields_ = (
         ("data", ctypes.c_uint64),
@@ -41,7 +41,7 @@ class _Request(ctypes.Structure):
 
 
 class _Event(ctypes.Structure):
-    """``struct io_event``."""
+    """The C structure ``struct io_event``."""
 
     _fields_ = (
         ("data", ctypes.c_uint64),
@@ -52,17 +52,18 @@ class _Event(ctypes.Structure):
 
 
 class LinuxAio:
-    """A kernel context for ``at_once`` syncs. Raises ``OSError`` where the kernel, or a sandbox, offers none.
+    """A kernel context for ``at_once`` syncs. Raises ``OSError`` if the kernel or a sandbox offers none.
 
-    For one thread. Its context is freed with the process, which waits for syncs that have not ended.
+    For use by one thread. The kernel frees the context with the process, and waits for unfinished syncs then.
     """
 
     def __init__(self, at_once: int = SYNCS_AT_ONCE) -> None:
         numbers = _CALLS.get(platform.machine() if sys.platform == "linux" else "")
         if numbers is None:
-            raise OSError(errno.ENOSYS, "no known numbers of its system calls")
+            raise OSError(errno.ENOSYS, "the numbers of the io_* system calls are unknown on this machine")
         self._numbers = [*map(ctypes.c_long, numbers)]
-        # Not released for a call that does not wait: another thread could keep it for 5 ms.
+        # PyDLL keeps the interpreter lock for a call that does not wait: another thread could keep it for 5
+        # ms.
         self._syscall = ctypes.PyDLL(None, use_errno=True).syscall
         self._syscall.restype = ctypes.c_long
         self._context = ctypes.c_ulong(0)
@@ -81,9 +82,9 @@ class LinuxAio:
         self._ended: dict[int, Callable[[int], None]] = {}
 
     def begin(self, descriptor: int, ended: Callable[[int], None]) -> bool:
-        """Begin to sync the data of a file; ``deliver`` calls ``ended`` with 0 or the number of its error.
+        """Begin to sync the data of a file; ``deliver`` calls ``ended`` with 0 or the error number.
 
-        The descriptor may be closed then. False if the kernel does not take it: nothing has begun.
+        The descriptor may be closed after that. Returns False if the kernel refuses: nothing has begun.
         """
         if not self._free:
             return False
@@ -96,11 +97,11 @@ class LinuxAio:
         return True
 
     def deliver(self) -> None:
-        """Report all that have ended: to be called when ``eventfd`` is readable."""
+        """Report all finished syncs. Call it when ``eventfd`` is readable."""
         try:
             os.eventfd_read(self.eventfd)
         except BlockingIOError:
-            return  # the report before has told of it, too
+            return  # the previous call has reported these syncs, too
         count = self._call(_EVENTS, self._context, _NONE, self._at_once, self._events, _NOW)
         for event in self._events[:count]:
             slot = event.data
@@ -116,4 +117,4 @@ class LinuxAio:
 
 
 _ONE, _NONE = ctypes.c_long(1), ctypes.c_long(0)
-_NOW = (ctypes.c_long * 2)(0, 0)  # a time-out
+_NOW = (ctypes.c_long * 2)(0, 0)  # a timeout of 0

@@ -1,12 +1,12 @@
-"""Truncations of a segmented log and replacements of its content, and their waits for the disk.
+"""Truncations of a segmented log and replacements of its content, with their waits for the disk.
 
-Decides in which order things are forgotten here and on the disk. A change is begun and finished on the
-owner's thread; what waits for the disk is in between, and may run on another (``LogChange``).
+Decides the order of the steps in memory and on the disk. A change begins and finishes on the
+owner's thread; the part that waits for the disk is in between, and may run on another (``LogChange``).
 
-    cut             -> durable end lowered, later files removed, active one cut: each durable before the next
-    prefix_change   -> log start durable; forgotten here; then files removed
-    replace_change  -> index removed; new file renamed: each durable before the next
-    install_change  -> conflicts cut, state, members and log start durable; forgotten here; then files removed
+cut             -> durable end lowered, later files removed, active file cut: each durable before the next
+prefix_change   -> log start durable; entries forgotten in memory; then files removed
+replace_change  -> index removed; new file renamed: each durable before the next
+install_change  -> conflicts cut; state, members and log start durable; forgotten in memory; files removed
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from raftlog.types import EntryId, Index
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """Sizes and times of one log; the names are the topic's settings with dots."""
+    """Sizes and times of one log, named as the topic's settings but with underscores."""
 
     segment_bytes: int = 128 << 20
     segment_ms: int = 7 * 24 * 3600 * 1000
@@ -45,15 +45,15 @@ class LogSettings:
 
 
 class _Cut(NamedTuple):
-    """The end of a log once a pending cut is on the disk."""
+    """The end of a log after a pending cut."""
 
-    file: File  # of the segment; its position in the list changes when older ones are removed
+    file: File  # of the segment; the segment's position in the list changes when older ones are removed
     offsets: SparseIndex
     place: Place
 
 
 class LogChanges(LogReads):
-    """The part of a ``SegmentedLog`` that takes away."""
+    """The part of a ``SegmentedLog`` that removes and replaces entries."""
 
     def __init__(
         self, filesystem: Filesystem, directory: str, settings: LogSettings, clock: Clock, opened: OpenedLog
@@ -68,18 +68,18 @@ class LogChanges(LogReads):
         self._unsynced, self._names_changed, self._closed = list[File](), False, False
         self._epochs_due = len(opened.segments) > 1 and opened.epochs_cover != self._active.base
         self._syncs: list[LogSync] = []
-        self._cut: _Cut | None = None  # what is forgotten here and still on the disk
-        self._running = 0  # changes: a cut may come between the parts of another
-        self._removable: list[Segment] = []  # whose files are of no use any more
+        self._cut: _Cut | None = None  # a cut that is done in memory and pending on the disk
+        self._running = 0  # the number of unfinished changes: a cut may come between the parts of another
+        self._removable: list[Segment] = []  # segments whose files are no longer needed
         self._failure = SyncFailure(directory)
 
     @property
     def is_changing(self) -> bool:
-        """Whether a change waits for the disk, or for being begun: nothing can be appended."""
+        """Whether a change is unfinished or pending, so that nothing can be appended."""
         return self._running > 0 or self._cut is not None
 
     def cut(self, first_removed: Index) -> None:
-        """Forget this entry and all after it; the disk does so with ``cut_change``."""
+        """Forget this entry and all later entries in memory; ``cut_change`` removes them on the disk."""
         if first_removed > self.last_index:
             return
         if first_removed < self.first_index:
@@ -98,7 +98,7 @@ class LogChanges(LogReads):
         self.last_index = Index(first_removed - 1)
 
     def cut_change(self) -> LogChange | None:
-        """The work that ``cut`` has left for the disk: a power loss must not undo a cut."""
+        """The disk's part of the last ``cut``; None without one. A power loss must not undo a cut."""
         cut, self._cut = self._cut, None
         if cut is None:
             return None
@@ -111,8 +111,8 @@ class LogChanges(LogReads):
                 self._state.withdraw(durable_end)
                 if is_reopened:
                     self._remove_later(at)
-                # Were the cut still in memory when new batches reach the disk, a power loss could leave a
-                # new batch followed by an old one that fits behind it.
+                # If new batches reached the disk before the cut does, a power loss could leave a
+                # new batch followed by an old batch that fits after it.
                 cut.file.truncate(cut.place.position)
                 cut.file.sync()
 
@@ -123,7 +123,7 @@ class LogChanges(LogReads):
             segment.reopen(cut.file, cut.offsets, cut.place)
 
         def give_up() -> None:
-            self._cut = self._cut or cut  # it is still to be done
+            self._cut = self._cut or cut  # the cut is still pending
 
         return self._change(run, finish, give_up, is_long=False)
 
@@ -133,15 +133,15 @@ class LogChanges(LogReads):
         self._durable = min(self._durable, last)
 
     def _remove_later(self, at: int) -> None:
-        """Remove the segments behind this one, and what speaks of them goes first."""
+        """Remove the segments after this one; first remove the file that describes them."""
         self._filesystem.remove(f"{self._directory}/{EPOCHS_NAME}")
-        self._filesystem.sync_directory(self._directory)  # it covers the segments that go now
+        self._filesystem.sync_directory(self._directory)  # the file covers the segments that are removed now
         self._remove_files(self._segments.behind(at))
         self._filesystem.remove(self._segments[at].path + INDEX_SUFFIX)
         self._filesystem.sync_directory(self._directory)
 
     def _reopen(self, at: int) -> None:
-        """Segment ``at`` is the active one again."""
+        """Make segment ``at`` the active segment again."""
         later = self._segments.drop_after(at)
         self._active = self._segments.active
         for segment in later:
@@ -159,8 +159,8 @@ class LogChanges(LogReads):
     def prefix_change(self, first_kept: Index) -> LogChange | None:
         """Delete the closed segments that end below ``first_kept``.
 
-        The segment with the newest durable entry stays: the one behind it may lack a durable name. Files
-        go last, once no reader has them open.
+        The segment with the newest durable entry stays: the next segment's name may not be durable. Files
+        are removed last, when no reader has them open.
         """
         limit = min(first_kept, self._durable)
         count = sum(1 for segment in self._segments.closed if segment.last < limit)
@@ -185,10 +185,10 @@ class LogChanges(LogReads):
         return self._change(run, finish)
 
     def replace_change(self, rewritten: RewrittenSegment) -> LogChange:
-        """A compacted file takes the place of its segments, if these are still as they were; else it goes.
+        """Put a compacted file in the place of its segments if these are unchanged; else remove the file.
 
-        The indexes go first: they must not be believed beside another file of the same size. Segments behind
-        the first one go last. Until then a file names the join, so that an opening finishes it.
+        Indexes are removed first: an old index must not be used with a new file of equal size. Segments after
+        the first one are removed last. Until then a file records the join, so that an opening finishes it.
         """
         filesystem, (first, *others) = self._filesystem, rewritten.old
         current = [each for each in self.compactable_segments if first.base <= each.base <= rewritten.last]
@@ -226,11 +226,11 @@ class LogChanges(LogReads):
         return self._change(run, finish, is_long=False)
 
     def superseded_states_change(self, end: Index) -> LogChange:
-        """Remove the states of entries below ``end``, so that the log is never applied from one of them."""
+        """Remove the states of entries below ``end``, so that no later opening applies the log from them."""
         return LogChange(partial(self.states.remove_superseded, self.first_index, end))
 
     def removal_change(self) -> LogChange | None:
-        """Remove files without readers. Files that a crash leaves are removed on opening."""
+        """Remove the files of segments that were dropped. An opening removes files that a crash leaves."""
         segments, self._removable = self._removable, []
         start = self.first_index
 
@@ -243,9 +243,9 @@ class LogChanges(LogReads):
     def install_change(self, snapshot: EntryId, membership: Membership, state: bytes) -> LogChange | None:
         """Empty the log and let it begin after ``snapshot``; see ``LogStorage.install_change``.
 
-        What conflicts with the snapshot is cut first, as by an append, so that all segments end below the
-        new start: whatever a crash leaves of them is removed on opening. Until the slot says where the log
-        begins, it is the old log, whole.
+        Entries that conflict with the snapshot are cut first, as before an append, so that all segments end
+        below the new start: an opening removes the segments that a crash leaves. Until the slot has the new
+        log start, the old log is whole.
         """
         if self.last_index >= snapshot.index:
             place = self._segments[self._segments.position_of(snapshot.index)]
@@ -277,7 +277,7 @@ class LogChanges(LogReads):
         return self._change(run, finish)
 
     def _resync_fully(self, segment: Segment, files: list[File]) -> None:
-        """Go on in this segment; those before it are of no use any more."""
+        """Continue in this segment; the segments before it are no longer needed."""
         self._removable += [*self._segments.closed, self._active]
         self._active.close_file()
         self._forget_syncs(self.first_index - 1)
@@ -293,7 +293,7 @@ class LogChanges(LogReads):
         *,
         is_long: bool = True,
     ) -> LogChange:
-        """A change that nothing may be appended beside."""
+        """A change during which nothing may be appended."""
         self._running += 1
 
         def ended(how: Callable[[], LogChange | None]) -> LogChange | None:
@@ -306,7 +306,7 @@ class LogChanges(LogReads):
         return self._epochs.durable_end(self.first_index, self._state.state.before, last)
 
     def _birth_of_active(self) -> int:
-        """When its age began: now, or when its newest batch was stored if it has been there before."""
+        """The wall time from which the active segment's age counts: of its newest batch, or now."""
         now = self._clock.wall_ms()
         newest = self._active.stored_ms
         return newest if 0 <= newest < now else now

@@ -1,6 +1,6 @@
-"""Reads of a segmented log that change nothing: indexes, terms, bytes, the restored state.
+"""The reading part of a segmented log: indexes, terms, bytes, the restored state.
 
-Nothing is decided here; ``segmented_log`` changes what is looked at.
+All changes are in ``log_changes`` and ``segmented_log``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LogReads:
 
     def __init__(self, opened: OpenedLog, states: StateFiles) -> None:
         self.states = states
-        self.removals = 0  # how often entries were removed, at either end
+        self.removals = 0  # the number of removals of entries, at either end
         self._state: DurableState = opened.state
         self._epochs: Epochs = opened.epochs
         self._members: LogMembers = opened.members
@@ -54,7 +54,7 @@ class LogReads:
 
     @property
     def closed_segments(self) -> tuple[ClosedSegment, ...]:
-        """Oldest first, for ``retention``."""
+        """The closed segments, oldest first, for ``retention``."""
         return tuple(
             ClosedSegment(
                 Index(segment.base),
@@ -68,19 +68,19 @@ class LogReads:
 
     @property
     def durable_part_of_active(self) -> ClosedSegment:
-        """The active segment as far as it is surely on the disk: about as far as ``durable_index``."""
+        """The part of the active segment that is certainly on the disk: about up to ``durable_index``."""
         active = self._segments.active
         size, last = (0, active.base - 1) if self._durable < active.base else active.known_end(self._durable)
         return ClosedSegment(Index(active.base), Index(last), size, active.max_timestamp, active.stored_ms)
 
     @property
     def compactable_segments(self) -> tuple[ClosedSegment, ...]:
-        """The closed segments that hold nothing but what is committed, and durable here. Oldest first."""
+        """The closed segments whose entries are all committed, and durable here. Oldest first."""
         limit = min(self._durable, self._commit)
         return tuple(segment for segment in self.closed_segments if segment.last <= limit)
 
     def base_from(self, index: Index) -> Index | None:
-        """The base offset of the first segment that begins at ``index`` or later; None without one."""
+        """The base offset of the first segment that begins at ``index`` or later; None if there is none."""
         return self._segments.base_from(index)
 
     def restored(self, membership: Membership) -> Restored:
@@ -98,23 +98,23 @@ class LogReads:
         )
 
     def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
-        """Whole batches, starting with the batch that contains ``first``; see ``StoredBatches.read``."""
+        """Whole batches from the batch with ``first`` on; see ``StoredBatches.read``."""
         self._require(first, last)
         return self._segments.read(first, last, bytes_max, self._epochs.entries(first))
 
     def recent(self, first: Index, last: Index, *, bytes_max: int) -> LogRange | None:
-        """The places of these batches from memory, or None; see ``ReadableLog.recent``."""
+        """The file ranges of these batches, from memory, or None; see ``ReadableLog.recent``."""
         if not self.first_index <= first <= last <= self.last_index:
             return None
         return self._segments.recent(first, last, bytes_max, self._epochs.entries(first))
 
     def part(self, first: Index, bytes_max: int) -> LogPart:
-        """For one reader on another thread; see ``ReadableLog.part``."""
+        """A part of the log for one reader on another thread; see ``ReadableLog.part``."""
         self._require(first, first)
         return self._part(self._segments.part(first, bytes_max))
 
     def part_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> LogPart | None:
-        """For one reader on another thread; see ``ReadableLog.part_at_time``."""
+        """A part of the log from a time on, for another thread; see ``ReadableLog.part_at_time``."""
         part = self._segments.part_at_time(timestamp_ms, max(first, self.first_index))
         return None if part is None else self._part(part)
 
@@ -148,11 +148,11 @@ class LogReads:
         return self._epochs.entries(self.first_index) if self.last_index >= self.first_index else ()
 
     def load_checkpoint(self) -> tuple[Index, bytes] | None:
-        """The newest sound state of an entry that the log holds; ``LogCorrupt`` if damage left no state."""
+        """The newest sound state of an entry in the log. Raises ``LogCorrupt`` if damage left no state."""
         return self.states.newest(self.holds)
 
     def holds(self, entry: EntryId) -> bool:
-        """Whether this entry stands in the log, or just before it."""
+        """Whether this entry is in the log, or just before it."""
         return (
             self.first_index - 1 <= entry.index <= self.last_index and self.term_at(entry.index) == entry.term
         )
@@ -161,9 +161,9 @@ class LogReads:
 class SegmentsPart:
     """The part of a log from ``first`` on, with its ``terms``; its oldest segment begins at ``first``.
 
-    A ``LogPart``, for one reader on another thread. It holds copies of segments, which open their files for
-    themselves. So appends, rolls and truncations change nothing in it, and closing the log takes no file from
-    under it.
+    A ``LogPart``, for one reader on another thread. The part holds copies of segments, which open their own
+    files. So appends, rolls and truncations change nothing in it, and closing the log does not close its
+    files.
     """
 
     def __init__(self, whole: SegmentList, part: SegmentList, first: Index, terms: Sequence[EntryId]) -> None:
@@ -178,12 +178,12 @@ class SegmentsPart:
         return Index(self._part.active.last)
 
     def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
-        """Whole batches, starting with the batch that contains ``first``; see ``StoredBatches.read``."""
+        """Whole batches from the batch with ``first`` on; see ``StoredBatches.read``."""
         end = min(last, self._part.active.last)
         return self._part.read(first, end, bytes_max, terms_from(first, self._terms))
 
     def headers_back(self, last: Index, count: int) -> list[BatchHeader]:
-        """The batches that end at ``last``, newest first; see ``LogReader``."""
+        """The headers of the batches that end at ``last``, newest first; see ``LogReader``."""
         return self._part.headers_back(last, count)
 
     def index_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> tuple[Index, int] | None:
@@ -192,5 +192,5 @@ class SegmentsPart:
         return None if header is None else (Index(header.base_offset), header.max_timestamp)
 
     def finished(self) -> None:
-        """Give the log the indexes that were loaded here."""
+        """Give the indexes that this part has loaded to the log."""
         self._whole.adopt_indexes(self._part)

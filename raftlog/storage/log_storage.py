@@ -1,12 +1,12 @@
 """The durable log of one Raft group: the contract that every implementation keeps.
 
-A log is the run of batches that covers ``first_index..last_index``. Batches can be read as
+A log is a sequence of batches that covers ``first_index..last_index``. Batches can be read as
 soon as they are appended, and survive a crash once a sync that covers them has finished::
 
     first_index - 1 <= durable_index <= last_index
 
-``first_index`` is the log start offset. (A batch that was deleted only in part keeps its
-bytes in its segment; readers skip what lies below the start.)
+``first_index`` is the log start offset. (A segment keeps a batch of which only a part was deleted; readers
+skip the offsets below the start.)
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from raftlog.types import FIRST_INDEX, EntryId, Index, Term
 class FileRange(Struct, frozen=True):
     """Whole batches ``first..last``, back to back, in one file: ``length`` bytes from ``position``.
 
-    ``terms`` are the first entries of the terms in the range; the first of them holds from its beginning.
+    ``terms`` are the first entries of the terms in the range; the first of these terms is in force at its
+    beginning.
     """
 
     file: File
@@ -38,7 +39,7 @@ class FileRange(Struct, frozen=True):
     terms: Sequence[EntryId]
 
     def read(self) -> bytes:
-        """The bytes, every one of them checked. Raises ``LogCorrupt`` when they are not those batches."""
+        """All bytes, checked. Raises ``LogCorrupt`` if they are not the expected batches."""
         data = self.file.read_at(self.position, self.length)
         if len(data) != self.length:
             raise self._cut(self.length, 0, len(data))
@@ -50,10 +51,10 @@ class FileRange(Struct, frozen=True):
     def pieces(self, memory: memoryview) -> Iterator[memoryview]:
         """The bytes in checked pieces of whole batches; each piece replaces the previous piece.
 
-        A batch that is larger than ``memory`` takes as much for itself. Raises ``LogCorrupt``.
+        A batch that is larger than ``memory`` gets a larger buffer. Raises ``LogCorrupt``.
         """
         checks = BatchChecks(self.first, self.last, self.terms)
-        at, kept = 0, 0  # what has been given out, and what has been read behind that
+        at, kept = 0, 0  # the bytes yielded so far, and the bytes read after these
         while (left := self.length - at) > 0:
             end = min(len(memory), left)
             count = self.file.read_into(memory[kept:end], self.position + at + kept)
@@ -74,7 +75,7 @@ class FileRange(Struct, frozen=True):
     def _cut(self, wanted: int, behind: int, found: int) -> LogCorrupt:
         return LogCorrupt(
             f"{self.file.path}: {wanted} bytes expected at {self.position + behind}, found {found}: "
-            "the file was cut under a reader; its broker repairs it from the other replicas"
+            "a process cut the file while it was read; its broker repairs it from the other replicas"
         )
 
     def _damaged(self, behind: int) -> LogCorrupt:
@@ -87,7 +88,7 @@ class FileRange(Struct, frozen=True):
 class LogRange(Struct, frozen=True):
     """The result of a read: whole batches ``first..last`` in one or more runs.
 
-    ``first`` may lie before the index asked for: the batch that contains it comes whole.
+    ``first`` may be below the requested index: the batch that contains that index is returned whole.
     """
 
     first: Index
@@ -112,74 +113,75 @@ class LogRange(Struct, frozen=True):
 
 
 class StoredBatches(Protocol):
-    """Batches that can be read."""
+    """A source of batches for readers."""
 
     @property
     def first_index(self) -> Index:
-        """The oldest index kept: the log start offset."""
+        """The oldest kept index: the log start offset."""
 
     @property
     def last_index(self) -> Index:
-        """``first_index - 1`` when there are none."""
+        """The newest index; ``first_index - 1`` if there are no batches."""
 
     def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
-        """Whole batches, starting with the batch that contains ``first``: at least one, ending at or before
-        the batch that contains ``last``, stopping before ``bytes_max`` is passed.
+        """Find whole batches from the batch with ``first`` on, up to the batch with ``last``.
 
-        No bytes are read but those of batch headers and of an index: what it gives is read, and checked,
-        by its ``read``. Raises ``OffsetOutOfRange`` outside ``first_index..last_index`` and ``LogCorrupt``
-        when what it meets is not a batch.
+        Returns at least one batch, and stops before ``bytes_max`` is passed. Only batch headers and an index
+        are read; ``LogRange.read`` of the result reads and checks the batches. Raises ``OffsetOutOfRange``
+        outside ``first_index..last_index``, and ``LogCorrupt`` for a damaged header.
         """
 
 
 class LogReader(StoredBatches, Protocol):
-    """The part of a log that readers look at."""
+    """The part of a log that readers use."""
 
     def headers_back(self, last: Index, count: int) -> list[BatchHeader]:
         """Headers of about ``count`` batches, newest first, starting with the batch that contains ``last``.
 
-        At least one; fewer than ``count`` where a segment begins. Bodies are neither read nor checked.
-        Raises ``LogCorrupt`` when what it meets is not a batch.
+        Returns at least one header; fewer than ``count`` if a segment begins. Bodies are neither read nor
+        checked. Raises ``LogCorrupt`` for a damaged header.
         """
 
     def index_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> tuple[Index, int] | None:
-        """Base index and max timestamp of the first batch of users whose max timestamp is at or after the
-        time, and which ends at ``first`` or later and not below ``first_index``; None without such a batch.
+        """Find the first batch of user records that reaches a time.
 
-        What brokers write for themselves has no time here. The record that reaches the time may lie below
-        ``first`` or may be compacted away: the caller looks inside the batch. Every batch that is passed over
+        Returns base index and max timestamp of the first batch whose max timestamp is at or after the time,
+        and that ends at ``first`` or later and not below ``first_index``; None if there is no such batch.
+
+        Batches that brokers write for themselves have no time here. The record that reaches the time may be
+        below ``first`` or removed by compaction: the caller reads the batch. Every batch that is passed over
         is checked; raises ``LogCorrupt``.
         """
 
 
 class DiskWork(Protocol):
-    """Something that waits for the disk, and therefore runs on a thread of its own."""
+    """Work that waits for the disk, and therefore runs on another thread than the log's owner."""
 
     def run(self) -> None:
-        """Block until it is done. Raises ``OSError``."""
+        """Block until the work is done. Raises ``OSError``."""
 
 
 class Sync(DiskWork, Protocol):
-    """A flush waiting to be carried out."""
+    """A flush that is ready to run."""
 
     @property
     def covers(self) -> Index:
-        """Every entry up to this one is durable once ``run`` returns."""
+        """The index up to which every entry is durable once ``run`` returns."""
 
     def run(self) -> None:
-        """Block until the disk has log, hard state and epochs as they were when this was taken.
+        """Block until the disk has log, hard state and epochs as they were when the sync was taken.
 
-        It may run while the log is read and appended to. An ``OSError`` is final: the replica stops.
+        The log may be read and appended to meanwhile. An ``OSError`` is final: the replica stops.
         """
 
 
 class LogChange:
     """A change of a log that waits for the disk: ``run`` on any thread, then ``finish`` on the owner's.
 
-    Between the two the log is only read, and told of hard states and commit indexes; of the owner's
-    memory ``run`` changes nothing that a reader looks at. Where ``run`` raises ``OSError``, ``give_up``
-    takes the place of ``finish``, and the log is as it was before. ``is_long``: it may take much longer
-    than a sync, so that nothing else should wait for it.
+    Between the two, the log may only be read, and receive hard states and commit indexes; ``run`` changes
+    no memory that readers use. If ``run`` raises ``OSError``, the owner calls ``give_up`` instead
+    of ``finish``, and the log is as it was before. ``is_long``: the change may take much longer
+    than a sync, so no other work should wait for it.
     """
 
     __slots__ = ("_damage", "_finish", "_give_up", "_run", "is_long")
@@ -199,25 +201,25 @@ class LogChange:
         self.is_long = is_long
 
     def run(self) -> None:
-        """Block until the disk has it. Raises ``OSError``."""
+        """Do the disk's part; block until it is done. Raises ``OSError``."""
         try:
             self._run()
         except LogCorrupt as damage:
             self._damage = damage
 
     def finish(self) -> LogChange | None:
-        """Go by it from now on; what is to be done next, if anything. Raises ``LogCorrupt``."""
+        """Adopt the change in memory; return the next change, if any. Raises ``LogCorrupt``."""
         if self._damage is not None:
             self.give_up()
             raise self._damage
         return self._finish()
 
     def give_up(self) -> None:
-        """Discard the change, which was not carried out."""
+        """Discard the change after ``run`` has failed."""
         self._give_up()
 
     def then(self, following: Callable[[], LogChange | None]) -> LogChange:
-        """A change that carries out this change and, once it is finished, the change from ``following``."""
+        """A change that does this change and, once it is finished, the change from ``following``."""
 
         def finish() -> LogChange | None:
             more = self._finish()
@@ -227,12 +229,12 @@ class LogChange:
 
 
 def after(change: LogChange | None, following: Callable[[], LogChange | None]) -> LogChange | None:
-    """``change`` and then another one; that alone where there was nothing to change."""
+    """Both changes in order; only the change from ``following`` if ``change`` is None."""
     return following() if change is None else change.then(following)
 
 
 def carry_out(change: LogChange | None) -> None:
-    """Make a change here and now. Blocks: not for the event loop."""
+    """Run and finish a change at once. Blocks: not for the event loop."""
     while change is not None:
         try:
             change.run()
@@ -243,77 +245,78 @@ def carry_out(change: LogChange | None) -> None:
 
 
 class States(Protocol):
-    """States of the machine at offsets where the log begins, or may begin."""
+    """States of the state machine at offsets where the log begins or may begin."""
 
     @property
     def standing(self) -> tuple[Index, ...]:
-        """The offsets where the log may begin with a durable state; rising."""
+        """The offsets, in rising order, at which the log may begin because a durable state exists."""
 
     def has(self, base: Index) -> bool:
-        """Whether the state below ``base`` is kept, durably or not yet."""
+        """Whether there is a state below ``base``, durable or not yet."""
 
     def keep(self, at: EntryId, state: bytes) -> None:
-        """Keep what everything up to ``at`` led to, durably with the next sync if there is room."""
+        """Keep the state after all entries up to ``at``; the next sync makes it durable if there is room."""
 
     def save_checkpoint(self, at: EntryId, state: bytes) -> None:
-        """Let this state, of a durable entry, take the place of the checkpoint. Waits for the disk.
+        """Replace the checkpoint with this state of a durable entry. Waits for the disk.
 
-        A crash leaves the old one or the new one. Raises ``OSError``.
+        A crash leaves the old or the new checkpoint. Raises ``OSError``.
         """
 
     def flush(self) -> None:
-        """Make what is kept durable, as far as there is room."""
+        """Make the kept states durable, as far as there is room."""
 
     def load(self, base: Index) -> bytes | None:
-        """The state below ``base``; None when it was not kept or is damaged."""
+        """The state below ``base``; None if it was not kept or is damaged."""
 
 
 class LogPart(LogReader, Protocol):
-    """Copied from a log for one reader on another thread, with which it shares nothing that changes.
+    """A copy of a part of a log, for one reader on another thread; it shares no changing data with the log.
 
-    What is removed from the log meanwhile may raise ``LogCorrupt`` here: then ``removals`` has risen, or
-    ``is_changing`` holds.
+    Removals from the log meanwhile may raise ``LogCorrupt`` here: then the log's ``removals`` has risen, or
+    its ``is_changing`` is True.
     """
 
     def finished(self) -> None:
-        """Back on the log's thread: what was loaded may serve the next reader."""
+        """Give the loaded indexes back to the log, on the log's thread."""
 
 
 class ReadableLog(StoredBatches, Protocol):
-    """A log for readers beside its owner."""
+    """A log for readers that do not own it."""
 
     @property
     def is_changing(self) -> bool:
-        """Whether a change waits for the disk, or for being begun: nothing can be appended."""
+        """Whether a change is unfinished or pending, so that nothing can be appended."""
 
     @property
     def removals(self) -> int:
-        """The number of removals of entries, at either end: files that are being read may be gone."""
+        """The number of removals of entries, at either end. After a rise, files of open reads may be gone."""
 
     def recent(self, first: Index, last: Index, *, bytes_max: int) -> LogRange | None:
-        """The result of ``read`` from memory; None when ``first`` is not among the newest
-        batches, whose places are in memory.
+        """The result of ``read`` from memory alone.
+
+        None if ``first`` is not among the newest batches, whose positions are in memory.
         """
 
     def part(self, first: Index, bytes_max: int) -> LogPart:
-        """Enough of the log for a ``read`` of so many bytes from ``first`` on, and for ``headers_back``.
+        """A part that suffices to ``read`` ``bytes_max`` bytes from ``first`` on, and for ``headers_back``.
 
-        Raises ``OffsetOutOfRange`` when that is not in the log.
+        Raises ``OffsetOutOfRange`` if ``first`` is not in the log.
         """
 
     def part_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> LogPart | None:
-        """The first segment in which ``index_at_time`` looks; None when nothing is so young.
+        """The first segment that ``index_at_time`` searches; None if no segment reaches the time.
 
-        Where no batch of the part fits, the search goes on behind its ``last_index``.
+        If no batch of the part fits, the caller continues the search after the part's ``last_index``.
         """
 
 
 class AppliedLog(StoredBatches, Protocol):
-    """A log for its state machine: the batches, and the states that those before them led to."""
+    """A log for its state machine: the batches, and states of the machine."""
 
     @property
     def states(self) -> States:
-        """The machine's states where the log begins or may begin."""
+        """The state machine's states where the log begins or may begin."""
 
     def load_checkpoint(self) -> tuple[Index, bytes] | None:
         """The newest checkpoint or state that is whole and not above ``last_index``."""
@@ -322,12 +325,12 @@ class AppliedLog(StoredBatches, Protocol):
         """The term of an entry of the log, or of the entry just before the log."""
 
     def base_from(self, index: Index) -> Index | None:
-        """The first index of the first segment that begins at ``index`` or later; None without one."""
+        """The first index of the first segment that begins at ``index`` or later; None if there is none."""
 
     def prefix_change(self, first_kept: Index) -> LogChange | None:
         """Delete the closed segments that end below ``first_kept``, as far as they are durable.
 
-        Only whole segments go, never the active one, so the log may begin lower than asked.
+        Only whole segments are deleted, never the active one, so the log may begin below ``first_kept``.
         """
 
 
@@ -336,54 +339,55 @@ class WritableLog(Protocol):
 
     @property
     def last_index(self) -> Index:
-        """``first_index - 1`` when the log is empty."""
+        """The newest index; ``first_index - 1`` if the log is empty."""
 
     @property
     def is_changing(self) -> bool:
-        """Whether a change waits for the disk, or for being begun: nothing can be appended."""
+        """Whether a change is unfinished or pending, so that nothing can be appended."""
 
     def append(self, batches: Sequence[Batch]) -> None:
-        """Put batches at the end; their base offset and leader epoch are already stamped.
+        """Append batches; their base offset and leader epoch are already stamped.
 
-        The first must begin at ``last_index + 1``. Raises ``OSError`` (ENOSPC) with some of them in the
-        log, from the first on, as ``last_index`` says, and ``InvariantViolated`` when the offsets do not
+        The first must begin at ``last_index + 1``. Raises ``OSError`` (ENOSPC) after appending some of the
+        batches, up to ``last_index``. Raises ``InvariantViolated`` if the offsets do not
         follow or a change waits for the disk.
         """
 
     def cut(self, first_removed: Index) -> None:
-        """Forget this entry and all after it, as a new leader demands; the disk does so with ``cut_change``.
+        """Forget this entry and all later entries in memory; ``cut_change`` removes them on the disk.
 
-        The entry begins a batch.
+        The entry must be the first of a batch.
         """
 
     def save_hard_state(self, hard_state: HardState) -> None:
-        """Durable once the next sync has run; the older slot survives until then."""
+        """Save a hard state; durable once the next sync has run. The older slot survives until then."""
 
     @property
     def owes_end(self) -> bool:
-        """Whether more is durable than was noted for recovery: a sync notes it, also of an unchanged log."""
+        """Whether more is durable than recovery knows: the next sync notes it, even without new entries."""
 
     def take_sync(self) -> Sync | None:
-        """The flush for everything changed since the last call, or None."""
+        """The flush of all changes since the last call; None without changes."""
 
     def sync_finished(self, sync: Sync) -> None:
-        """Move ``durable_index`` forward, back on the owner's thread."""
+        """Raise ``durable_index`` after a sync, on the owner's thread."""
 
 
 class ChangeableLog(Protocol):
-    """The part of a log that finishes earlier changes on the disk."""
+    """The part of a log that completes earlier changes on the disk."""
 
     def cut_change(self) -> LogChange | None:
-        """The work that ``cut`` has left for the disk, if any."""
+        """The disk's part of the last ``cut``, if any."""
 
     def removal_change(self) -> LogChange | None:
-        """Files that other changes have left behind, if there are any."""
+        """The removal of files that other changes have left, if any."""
 
 
 class LogStorage(ReadableLog, AppliedLog, WritableLog, ChangeableLog, Protocol):
-    """One group's log, hard state and epochs: all of it, for its owner.
+    """One group's log, hard state and epochs: the whole contract, for the owner.
 
-    Everything but ``DiskWork.run`` and ``LogChange.run`` belongs to one thread, and waits for no disk.
+    All methods except ``DiskWork.run`` and ``LogChange.run`` belong to one thread, and do not wait for the
+    disk.
     """
 
     @property
@@ -395,29 +399,29 @@ class LogStorage(ReadableLog, AppliedLog, WritableLog, ChangeableLog, Protocol):
         """Bytes of all segments."""
 
     def store_initial_membership(self, membership: Membership) -> None:
-        """Keep the membership before the first entry, unless one is kept; durable with the next sync."""
+        """Keep the membership before the first entry, if none is kept yet; durable with the next sync."""
 
     def restored(self, membership: Membership) -> Restored:
-        """The state found on opening, after the torn tail was cut off.
+        """The state found on opening, after a torn tail was cut off.
 
-        ``membership`` counts only for a log without an earlier ``store_initial_membership``.
+        ``membership`` is used only for a log without an earlier ``store_initial_membership``.
         """
 
     def note_commit_index(self, commit_index: Index) -> None:
-        """Keep a hint, written when it costs nothing and with the close. Losing it is harmless."""
+        """Keep a commit hint, written with other data and at close. Its loss is harmless."""
 
     def tick(self) -> None:
-        """The next sync may note the durable end again."""
+        """Allow the next sync to note the durable end again."""
 
     def install_change(self, snapshot: EntryId, membership: Membership, state: bytes) -> LogChange | None:
-        """Empty the log and let it begin after ``snapshot``; ``state`` goes with it.
+        """Empty the log and begin it after ``snapshot``, whose state is ``state``.
 
-        No sync may be under way. A crash leaves the old log or the new one. Without room the log is the old
-        one (but for what conflicts with the snapshot).
+        No sync may be running. A crash leaves the old log or the new log. If there is no room, the old log
+        stays, without its entries that conflict with the snapshot.
         """
 
     def close_change(self, checkpoint: tuple[Index, bytes] | None) -> LogChange | None:
         """Write the commit hint, sync and close the files.
 
-        ``checkpoint`` is of what is durable then; a full disk does without it.
+        ``checkpoint`` is of an entry that is durable then; a full disk omits it.
         """

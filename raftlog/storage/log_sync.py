@@ -1,7 +1,7 @@
 """One flush of a segmented log, carried out on another thread.
 
-Decides the order in which things reach the disk: the membership that the log begins with, hard state,
-names, batches, and only then what says that they are there (the epochs file and the durable end).
+Decides the order in which data reaches the disk: the membership before the log, hard state,
+file names, batches, and only then the records of their durability (the epochs file and the durable end).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from raftlog.types import Index
 
 
 class SyncFailure:
-    """Shared by all that waits for a log's disk: once that has failed, the content of the disk is unknown.
+    """The failure flag and the lock of a log's disk work: after a failed sync the disk's content is unknown.
 
-    One at a time: of two syncs of one file the system may tell only one that pages were lost.
+    Only one wait runs at a time: of two syncs of one file the system may report lost pages to only one.
     """
 
     __slots__ = ("_directory", "_turn", "happened")
@@ -33,18 +33,18 @@ class SyncFailure:
         self._turn = threading.Lock()
 
     def is_final(self) -> SyncFailure:
-        """Wait for the disk within; an ``OSError`` there is the last, and none gets in after it."""
+        """A block that waits for the disk. After an ``OSError`` in one block, all later blocks raise one."""
         return self
 
     def __enter__(self) -> None:
         self._turn.acquire()
         if self.happened:
             self._turn.release()
-            message = "an earlier sync of this log failed; it is never tried again"
+            message = "an earlier sync of this log failed, and syncs are not retried"
             raise OSError(errno.EIO, message, self._directory)
 
     def try_begin(self) -> bool:
-        """Whether nothing waits for the disk, and nothing has failed: then ``end`` is to be called."""
+        """Whether no other block waits for the disk and none has failed; if so, the caller must ``end``."""
         if not self._turn.acquire(blocking=False):
             return False
         if self.happened:
@@ -104,7 +104,7 @@ class LogSync:
         notes_end: bool,
         epochs: bytes | None,
     ) -> None:
-        self.covers = durable_end.last.index  # a truncation lowers it
+        self.covers = durable_end.last.index  # lowered by a truncation
         self.commit_index = commit_index
         self.files = files
         self.names_changed = names_changed
@@ -123,7 +123,7 @@ class LogSync:
         self._log_start = log_start
 
     def run(self) -> None:
-        """Block until the disk has what was there when this was taken. An ``OSError`` is final."""
+        """Block until the disk has the state from when the sync was taken. An ``OSError`` is final."""
         with self._failure.is_final():
             if self._members.is_due:
                 self._members.flush_if_room()
@@ -135,9 +135,9 @@ class LogSync:
             self._note_success(has_voted=has_voted)
 
     def begin_alone(self) -> File | None:
-        """The file whose sync takes the place of ``run``; ``end_alone`` must be called after it.
+        """The file whose own sync can replace ``run``; the caller must call ``end_alone`` afterwards.
 
-        None where ``run`` would do more, or wait for another. Does not wait.
+        None if ``run`` has more to do, or would wait for another sync. Does not wait.
         """
         is_more = self.names_changed or self._notes_end or self._epochs is not None or len(self.files) != 1
         is_due = self._state.is_dirty or self._members.is_due or self._states.is_due
@@ -146,12 +146,12 @@ class LogSync:
         return self.files[0]
 
     def end_alone(self, error: BaseException | None) -> None:
-        """Release the disk after ``begin_alone``: the sync ran, failed for good, or was not begun."""
+        """Release the disk after ``begin_alone``: the sync ran, failed, or was not begun."""
         self._failure.end(error)
 
     def _note_success(self, *, has_voted: bool) -> None:
-        # Both only make the next opening faster and surer, so that a full disk is no reason to stop.
-        if self._notes_end or has_voted:  # the vote stands in both slots then
+        # Both writes only make the next opening faster and more certain, so a full disk is no failure here.
+        if self._notes_end or has_voted:  # after this write, both slots hold the vote
             try:  # noqa: SIM105 - three calls for each sync
                 self._state.raise_durable_end(
                     self._generation, self._log_start, self._durable_end, self.commit_index

@@ -1,9 +1,10 @@
-"""The memberships of the group, as one log knows them: those in it and the one before its first entry.
+"""The memberships in one log, and the membership before its first entry.
 
-Decides what is kept beside the log: ``epochs`` names the memberships below what it covers, so that closed
-segments need not be read on opening; ``members`` names those that were in force where the log began, now
-or earlier. Leaves to others: when they are written (``segmented_log``, ``log_sync``), what they mean
-(``core``). The log is the authority on what stands in it: each membership is a batch of its own.
+Decides which memberships are stored beside the log. ``epochs`` holds the memberships below the offset that
+it covers, so that opening need not read closed segments. ``members`` holds the memberships that were in force
+just before the log, for its present start and earlier ones. Leaves to others: when these files are written
+(``segmented_log``, ``log_sync``) and what memberships mean (``core``). The log is the authority on its own
+memberships: each is a batch.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from raftlog.types import Index, Term
 MEMBERS_NAME = "members"
 _MAGIC = b"RLM1"
 _COUNT = struct.Struct(">I")
-_ENTRY = struct.Struct(">qH")  # index, length of what follows
+_ENTRY = struct.Struct(">qH")  # index, length of the encoded membership
 
 
 class LogMembers:
-    """The memberships of one log, oldest first, as far as they can be told from its files."""
+    """The memberships of one log, oldest first, according to its files."""
 
     __slots__ = ("_bases", "_entries", "_filesystem", "_lock", "_path", "is_due")
 
@@ -35,12 +36,12 @@ class LogMembers:
         self._filesystem = filesystem
         self._path = f"{directory}/{MEMBERS_NAME}"
         self._lock = threading.Lock()
-        self._bases = [*bases]  # what the file says: each was in force just before the log, once
-        self._entries: list[MembershipEntry] = []  # those in the log
-        self.is_due = False  # the file lacks the newest base
+        self._bases = [*bases]  # content of the file: each was in force just before the log at some time
+        self._entries: list[MembershipEntry] = []  # the memberships in the log
+        self.is_due = False  # whether the file lacks the newest base
 
     def base(self, start: Index) -> Membership | None:
-        """The membership in force just before a log that begins at ``start``; None when it was never kept."""
+        """The membership in force just before a log that begins at ``start``; None if it was never stored."""
         found = newest_below(self._bases, start)
         return None if found is None else found.membership
 
@@ -53,19 +54,19 @@ class LogMembers:
         return [entry for entry in self._entries if entry.index < covers]
 
     def note(self, index: int, membership: Membership) -> None:
-        """Another one stands in the log; one that is known is no news."""
+        """Add a membership that is in the log; a known one changes nothing."""
         if not self._entries or self._entries[-1].index < index:
             self._entries.append(MembershipEntry(Index(index), membership))
 
     def truncate_suffix(self, first_removed: int) -> None:
-        """Forget those at this index and after."""
+        """Forget the memberships at this index and after."""
         while self._entries and self._entries[-1].index >= first_removed:
             self._entries.pop()
 
     def keep_base(self, start: Index, base: MembershipEntry) -> None:
-        """``base`` is in force where the log begins, or will: the file must say so before the slot does.
+        """Store the membership in force just before the log's start, before the slot has that start.
 
-        What counts for the present ``start`` stays in the file: until the slot is written, it still does.
+        The base for the present ``start`` stays in the file: it is in use until the slot is written.
         """
         with self._lock:
             if base not in self._bases:
@@ -74,9 +75,9 @@ class LogMembers:
                 self.is_due = True
 
     def move_start(self, start: Index, following: Index, base: MembershipEntry | None = None) -> None:
-        """The log is to begin at ``following``: returns once the members there are durable.
+        """Prepare a log start at ``following``: on return the membership before it is durable.
 
-        ``base`` says it where the log does not lead up to there.
+        ``base`` is that membership if the log does not reach up to ``following``.
         """
         base = base or newest_below(self._entries, following)
         if base is not None:
@@ -84,18 +85,18 @@ class LogMembers:
         self.flush()
 
     def truncate_prefix(self, start: Index) -> None:
-        """The log begins at ``start``."""
+        """Forget the memberships below the log start ``start``."""
         self._entries = [entry for entry in self._entries if entry.index >= start]
 
     def flush(self) -> None:
-        """Make the file say all of that, durably; also on the sync's thread."""
+        """Write the bases durably to the file, if it lacks any; also called on the sync's thread."""
         with self._lock:
             if self.is_due:
                 self._filesystem.replace_file(self._path, seal(_MAGIC, encode_entries(self._bases)))
                 self.is_due = False
 
     def flush_if_room(self) -> None:
-        """Flush, unless the disk is full: a vote needs no room, and must not wait for some."""
+        """Flush, unless the disk is full: a vote needs no room, and must not wait for room."""
         try:
             self.flush()
         except OSError as error:
@@ -104,12 +105,12 @@ class LogMembers:
 
 
 def newest_below(entries: Sequence[MembershipEntry], index: Index) -> MembershipEntry | None:
-    """The last of some memberships in order that stands before ``index``."""
+    """The last of some ordered memberships whose index is below ``index``."""
     return next((entry for entry in reversed(entries) if entry.index < index), None)
 
 
 def load_members(filesystem: Filesystem, directory: str) -> LogMembers:
-    """The content of the file; None when there is none. Raises ``LogCorrupt`` when it is damaged."""
+    """Read the file; without one, there are no bases. Raises ``LogCorrupt`` if the file is damaged."""
     path = f"{directory}/{MEMBERS_NAME}"
     try:
         payload = unseal(_MAGIC, filesystem.read_file(path))
@@ -124,12 +125,12 @@ def load_members(filesystem: Filesystem, directory: str) -> LogMembers:
 
 
 def replace_members(filesystem: Filesystem, directory: str, entries: bytes) -> None:
-    """Write a file that was damaged anew, from what a peer has said with ``encode_entries``."""
+    """Replace a damaged file with the entries that a peer has sent, encoded by ``encode_entries``."""
     filesystem.replace_file(f"{directory}/{MEMBERS_NAME}", seal(_MAGIC, entries))
 
 
 def encode_entries(entries: Iterable[MembershipEntry]) -> bytes:
-    """Memberships and where they stand, as the two files hold them."""
+    """Encode memberships and their indexes for the two files."""
     values = [(entry.index, encode_members(_lists(entry.membership))) for entry in entries]
     return _COUNT.pack(len(values)) + b"".join(
         [_ENTRY.pack(index, len(value)) + value for index, value in values]
@@ -137,7 +138,7 @@ def encode_entries(entries: Iterable[MembershipEntry]) -> bytes:
 
 
 def decode_entries(payload: memoryview) -> list[MembershipEntry]:
-    """The inverse of ``encode_entries``. The seal has checked the bytes."""
+    """Decode the result of ``encode_entries``, whose seal was checked."""
     (count,) = _COUNT.unpack_from(payload)
     at, found = _COUNT.size, []
     for _ in range(count):
@@ -149,7 +150,7 @@ def decode_entries(payload: memoryview) -> list[MembershipEntry]:
 
 
 def membership_in(batch: Batch) -> Membership | None:
-    """The membership that a batch says, if that is what it says. Raises ``CorruptBatch``."""
+    """The membership in a batch; None if the batch has none. Raises ``CorruptBatch``."""
     if not batch.header.is_control:
         return None
     lists = members_in(batch)
@@ -161,7 +162,7 @@ def membership_in(batch: Batch) -> Membership | None:
 
 
 def batch_of(membership: Membership, *, index: Index, term: Term, timestamp_ms: int) -> Batch:
-    """A membership as an entry of the log."""
+    """The batch of one entry that sets a membership."""
     return membership_batch(
         base_offset=index, leader_epoch=term, members=_lists(membership), timestamp_ms=timestamp_ms
     )

@@ -1,8 +1,8 @@
 """The machine's own filesystem.
 
-Decides how bytes get to the disk: appends are one ``pwritev`` at the length kept here, so that
-an append that failed half way leaves nothing that a later one would build on. A file whose last
-user has let go closes itself, so readers may hold a file that the log has already deleted.
+Decides how data reaches the disk: an append is one ``pwritev`` at the length that the object knows. So
+no later append builds on a partly failed append. A file closes itself when its last
+user releases it, so readers may use a file that the log has already deleted.
 """
 
 from __future__ import annotations
@@ -25,26 +25,25 @@ Arguments = TypeVarTuple("Arguments")
 
 _BUFFERS_PER_WRITE_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
 READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Without the last one, opening a pipe would wait for its other end; regular files know no difference."""
+"""Flags to read. O_NONBLOCK: opening a pipe must not wait for a writer; regular files ignore the flag."""
 _OPEN_FLAGS = os.O_RDWR | getattr(os, "O_CLOEXEC", 0)
 _DIRECTORY_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _never = threading.Event()
-_WAITS_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)  # for a descriptor
-FILE_MODE = 0o600  # records are their owner's alone
+_WAITS_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)  # for a free descriptor
+FILE_MODE = 0o600  # only the owner may read records
 DIRECTORY_MODE = 0o700
 HELD_FILES_MAX = 512
 _sync_data = getattr(os, "fdatasync", os.fsync)
 
 _guard = threading.Lock()
-"""For ``_closing`` and ``_syncing`` of all files: it is held for nanoseconds, so one lock does for
-a thousand partitions."""
+"""The lock for ``_closing`` and ``_syncing`` of all files; one suffices, as it is held for nanoseconds."""
 
 
 class _Descriptor:
-    """The descriptor of a file, closed once the file has no user any more.
+    """The descriptor of a file, closed once the file has no more users.
 
-    The file itself has no ``__del__``: while that runs, weak references still give the object, and another
-    thread would write to a descriptor that is being closed, or to the next file of this number.
+    The file itself has no ``__del__``: during that call weak references still return the object, and another
+    thread would write to a descriptor that is being closed, or to the next file with this number.
     """
 
     __slots__ = ("number",)
@@ -54,7 +53,7 @@ class _Descriptor:
         self.number = os.open(path, flags, FILE_MODE)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the descriptor. Idempotent."""
         number, self.number = self.number, -1
         if number >= 0:
             os.close(number)
@@ -64,7 +63,7 @@ class _Descriptor:
 
 
 class OsFile:
-    """An open regular file; any other is an ``OSError``. It closes itself when nobody uses it any more.
+    """An open regular file; other kinds raise ``OSError``. The file closes itself after its last use.
 
     ``sync`` may run on another thread, even while ``close`` is called on this one.
     """
@@ -89,7 +88,7 @@ class OsFile:
 
     @property
     def size(self) -> int:
-        """Length in bytes, kept here: no system call."""
+        """Length in bytes, known without a system call."""
         return self._size
 
     def append(self, buffers: Sequence[Buffer]) -> int:
@@ -104,7 +103,7 @@ class OsFile:
             if written != wanted:
                 self._append_rest(buffers, start, written, wanted)
         except OSError:
-            # When even this fails, the next append overwrites what was left: it starts at _size.
+            # If even this fails, the next append overwrites the rest: it starts at ``_size``.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, start)
             raise
@@ -112,11 +111,11 @@ class OsFile:
         return start
 
     def fill(self, length: int) -> None:
-        """Write zeros behind the end; ``size`` stays."""
+        """Write zeros after the end; ``size`` stays."""
         os.pwrite(self.descriptor(), bytes(length), self._size)
 
     def end_at(self, size: int) -> None:
-        """Count zeros behind as nothing."""
+        """Set ``size``; the bytes after it are zeros that do not count."""
         self._size = size
 
     def _append_rest(self, buffers: Sequence[Buffer], start: int, written: int, wanted: int) -> None:
@@ -134,7 +133,7 @@ class OsFile:
         data = os.pread(self.descriptor(), length, position)
         if len(data) == length or not data:
             return data
-        parts = [data]  # a signal or a limit of the system cut it short, or this is the end
+        parts = [data]  # a signal or a system limit ended the read, or this is the end of the file
         done = len(data)
         while done < length and (data := os.pread(self._descriptor, length - done, position + done)):
             parts.append(data)
@@ -142,7 +141,7 @@ class OsFile:
         return b"".join(parts)
 
     def read_into(self, memory: memoryview, position: int) -> int:
-        """Fill ``memory`` from ``position`` on; how many bytes: fewer only at the end of the file."""
+        """Fill ``memory`` from ``position`` on; return the bytes read, fewer only at the file's end."""
         done = 0
         while rest := memory[done:]:
             count = os.preadv(self.descriptor(), [rest], position + done)
@@ -152,7 +151,7 @@ class OsFile:
         return done
 
     def write_at(self, position: int, data: Buffer) -> None:
-        """Overwrite in place."""
+        """Overwrite bytes in place."""
         view = memoryview(data)
         while view:
             written = os.pwrite(self.descriptor(), view, position)
@@ -161,12 +160,12 @@ class OsFile:
         self._size = max(self._size, position)
 
     def truncate(self, size: int) -> None:
-        """Cut to ``size`` bytes."""
+        """Cut the file to ``size`` bytes."""
         os.ftruncate(self.descriptor(), size)
         self._size = size
 
     def sync(self) -> None:
-        """Block until the disk has everything; a file closed meanwhile has nothing left to sync."""
+        """Block until the disk has all data; a file that was closed meanwhile has nothing to sync."""
         descriptor = self.begin_sync()
         if descriptor is None:
             return
@@ -176,7 +175,7 @@ class OsFile:
             self.end_sync()
 
     def begin_sync(self) -> int | None:
-        """The descriptor to sync, which stays open until ``end_sync``; None for a file that is closed."""
+        """The descriptor to sync, which stays open until ``end_sync``; None for a closed file."""
         with _guard:
             if self._closing:
                 return None
@@ -184,20 +183,20 @@ class OsFile:
             return self._descriptor
 
     def end_sync(self) -> None:
-        """The descriptor is used no more."""
+        """Release the descriptor from ``begin_sync``."""
         with _guard:
             self._syncing -= 1
             if self._closing and not self._syncing:
                 self._owned.close()
 
     def descriptor(self) -> int:
-        """For sendfile or mmap."""
+        """The descriptor, for sendfile or mmap."""
         if self._closing:
             raise ValueError(f"{self._path} is closed")
         return self._descriptor
 
     def close(self) -> None:
-        """Idempotent; does not wait: a sync that is under way closes the file when it is done."""
+        """Close the file without waiting: a running sync closes it when it is done. Idempotent."""
         with _guard:
             if not self._closing:
                 self._closing = True
@@ -206,31 +205,31 @@ class OsFile:
 
 
 class OsFilesystem:
-    """Files and directories of this machine. ``held_files_max`` bounds what ``hold`` keeps open."""
+    """Files and directories of this machine. ``held_files_max``: the bound of ``hold``."""
 
     __slots__ = ("_held", "_making", "_named")
 
     def __init__(self, held_files_max: int = HELD_FILES_MAX) -> None:
         self._held = HeldFiles(held_files_max)
         self._making = threading.Lock()
-        self._named: set[str] = set()  # directories whose names this object knows to be on the disk
+        self._named: set[str] = set()  # directories whose names are known to be on the disk
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing. Raises ``FileNotFoundError`` unless ``create``."""
         return self._opened(OsFile, path, _OPEN_FLAGS | os.O_CREAT if create else _OPEN_FLAGS)
 
     def hold(self, file: File) -> bool:
-        """Keep this file open while it is among the most recently used; whether it is."""
+        """Keep this file open while it is among the most recently used; return whether it is kept."""
         return self._held.hold(file)
 
     def let_go(self, file: File) -> None:
-        """Hold it no more."""
+        """Release a file from ``hold``."""
         self._held.let_go(file)
 
     def _opened(self, open_it: Callable[[Unpack[Arguments]], Opened], *arguments: *Arguments) -> Opened:
-        """Call ``open_it``; close files that wait for their next use when descriptors are short.
+        """Call ``open_it``; if descriptors are short, close held files that are not in use.
 
-        Should that not be enough, a thread that may wait does so: most descriptors are needed for a moment.
+        If that is not enough, a thread that may wait does so: most descriptors are needed only briefly.
         """
         for wait_s in (0.0, *_WAITS_S):
             try:
@@ -252,7 +251,7 @@ class OsFilesystem:
             file.close()
 
     def replace_file(self, path: str, data: bytes) -> None:
-        """Atomically and durably: temporary file, sync, rename, directory sync."""
+        """Replace a file atomically and durably: temporary file, sync, rename, directory sync."""
         temporary = path + ".tmp"
         try:
             file = self._opened(OsFile, temporary, _OPEN_FLAGS | os.O_CREAT | os.O_TRUNC)
@@ -269,21 +268,21 @@ class OsFilesystem:
         self.sync_directory(os.path.dirname(path))
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory is there."""
+        """Whether a file or directory has this path."""
         return os.path.exists(path)
 
     def list_directory(self, path: str) -> list[str]:
-        """Names in it, sorted; empty when it is not there."""
+        """The names in a directory, sorted; empty if there is no such directory."""
         try:
             return sorted(self._opened(os.listdir, path))
         except FileNotFoundError:
             return []
 
     def make_directories(self, path: str) -> None:
-        """Create with parents; their names are on the disk on return.
+        """Create a directory and its parents; their names are on the disk on return.
 
-        That a directory is there proves nothing: its maker may have died before the sync of its parent, or
-        be another thread that has not come to it yet.
+        An existing directory proves nothing: its creator may have died before the sync of the parent, or
+        may be another thread that has not synced yet.
         """
         with self._making:
             self._make(os.path.abspath(path))
@@ -298,22 +297,22 @@ class OsFilesystem:
             os.mkdir(path, DIRECTORY_MODE)
         try:
             self.sync_directory(parent)
-        except PermissionError:  # above the data directory; its owner has made that one
+        except PermissionError:  # above the data directory; the owner of that directory has created it
             if not was_there:
                 raise
         self._named.add(path)
 
     def rename(self, path: str, target: str) -> None:
-        """Give a file or a directory another name, atomically."""
+        """Rename a file or a directory, atomically."""
         os.replace(path, target)
 
     def remove(self, path: str) -> None:
-        """Remove one file; nothing happens when it is not there."""
+        """Remove one file; do nothing if there is no such file."""
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and all below it; nothing happens when it is not there."""
+        """Remove a directory and all files below it; do nothing if there is no such directory."""
         removed = os.path.abspath(path)
         with self._making:
             self._named = {name for name in self._named if not f"{name}/".startswith(f"{removed}/")}
@@ -322,7 +321,7 @@ class OsFilesystem:
             self.sync_directory(os.path.dirname(path))
 
     def sync_directory(self, path: str) -> None:
-        """Make names created, renamed and removed in it durable."""
+        """Make creations, renames and removals in a directory durable."""
         descriptor = self._opened(os.open, path or ".", _DIRECTORY_FLAGS)
         try:
             os.fsync(descriptor)
@@ -330,7 +329,7 @@ class OsFilesystem:
             os.close(descriptor)
 
     def tree_bytes(self, path: str) -> int:
-        """Bytes of all files below this directory; those that go meanwhile do not count."""
+        """The bytes of all files below this directory; files that disappear meanwhile do not count."""
         total = 0
         for directory, _, names in os.walk(path):
             for name in names:

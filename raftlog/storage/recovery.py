@@ -1,19 +1,19 @@
-"""Opening a log after a stop of any kind: what is kept, what is cut, what is refused.
+"""Opening a log after any kind of stop: what is kept, what is cut, what is refused.
 
-The rule is one line. Damage *above* the durable end of this replica is a torn tail: everything from there
-on is cut, and the cut is reported. Damage *at or below* it is corruption: ``LogCorrupt``, nothing is
-touched, the replica is repaired from its peers. No bad batch is ever skipped.
+The rule is short. Damage *above* the durable end of this replica is a torn tail: the log is cut there, and
+the cut is reported. Damage *at or below* the durable end is corruption: ``LogCorrupt`` is raised, nothing is
+changed, and the replica is repaired from its peers. No bad batch is ever skipped.
 
-The durable end stands in the hard state slots: it is raised after every sync and lowered before every
+The durable end is in the hard state slots: it is raised after every sync and lowered before every
 truncation. The epochs file, too, covers only segments that were synced before it was written. The commit
-hint and the checkpoint prove nothing here: both may pass what was durable on *this* node. Whole batches
-behind the damage prove nothing either: pages that were never synced reach the disk in any order.
+hint and the checkpoint prove nothing here: both may be above what was durable on *this* node. Whole batches
+after the damage prove nothing either: pages that were never synced reach the disk in any order.
 
-Segments below what the epochs file covers are checked by their ends; all others completely.
+Of segments below the offset that the epochs file covers, only the ends are checked; all others completely.
 
-What stands above the durable end may be in the page cache alone, with pages that the system believes to be
-on the disk because a sync of an earlier process has failed: syncing them would write nothing. So it is
-written again, in place, before it is synced and counts as durable.
+Entries above the durable end may be in the page cache alone, in pages that the system believes to be
+on the disk because a sync of an earlier process has failed: a sync would not write them. So these entries
+are written again, in place, before they are synced and count as durable.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _REPAIR = "its broker repairs it from the other replicas"
 
 @dataclass(frozen=True, slots=True)
 class TornTail:
-    """An end that was never durable and is cut: from ``position`` of ``path`` on, and later files."""
+    """The end of a log that was never durable: cut from ``position`` of ``path`` on, with later files."""
 
     path: str
     position: int
@@ -52,27 +52,27 @@ class Recovery:
     """Findings and repairs of an opening, for the caller's log; all empty after an orderly stop."""
 
     torn_tail: TornTail | None = None
-    rebuilt: list[str] = field(default_factory=list)  # sidecar files that were missing or wrong
+    rebuilt: list[str] = field(default_factory=list)  # sidecar files that were missing or damaged
     removed: list[str] = field(default_factory=list)  # segments below the log start: a deletion to finish
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedLog:
-    """A log ready for use: the last segment is active, everything in it is durable."""
+    """A log ready for use: its last segment is active, and all of its entries are durable."""
 
     state: DurableState
     epochs: Epochs
-    epochs_cover: int  # as far as the file says
+    epochs_cover: int  # the offset that the epochs file covers
     members: LogMembers
     segments: list[Segment]
     recovery: Recovery
 
 
 def has_lived(filesystem: Filesystem, directory: str) -> bool:
-    """Whether a replica here may have voted or acknowledged.
+    """Whether a replica in this directory may have voted or acknowledged.
 
-    Without slots it would begin with no vote, whatever it gave. Slots of a creation that was cut short, by a
-    full disk or a crash, say nothing about what was here before.
+    Without slots a replica would begin without its vote, whatever vote it gave. Slots of a creation that was
+    interrupted by a full disk or a crash say nothing about earlier files in the directory.
     """
     names = filesystem.list_directory(directory)
     if not {*SLOT_NAMES} & {*names}:
@@ -82,7 +82,7 @@ def has_lived(filesystem: Filesystem, directory: str) -> bool:
 
 
 def _has_entries_or_state(filesystem: Filesystem, directory: str, names: list[str]) -> bool:
-    if {EPOCHS_NAME, CHECKPOINT_NAME, MEMBERS_NAME} & {*names}:  # the last comes before the first vote
+    if {EPOCHS_NAME, CHECKPOINT_NAME, MEMBERS_NAME} & {*names}:  # the last is written before the first vote
         return True
     if any(name.endswith(STATE_SUFFIX) for name in names):
         return True
@@ -96,7 +96,7 @@ def _bases_in(names: list[str]) -> list[int]:
 
 
 def open_log(filesystem: Filesystem, directory: str, interval_bytes: int, *, is_rejoining: bool) -> OpenedLog:
-    """Find, check and repair. Raises ``LogCorrupt`` for what must not be repaired here."""
+    """Open, check and repair a log. Raises ``LogCorrupt`` for damage that needs the peers."""
     opening = _Opening(filesystem, directory, interval_bytes)
     try:
         return opening.run(is_rejoining=is_rejoining)
@@ -133,7 +133,7 @@ class _Opening:
         self.epochs.truncate_suffix(covers)
         self.members.truncate_suffix(covers)
         if covers <= self.state.state.log_start:
-            self.epochs.clear()  # what it tells lies before the log, and need not even lead up to it
+            self.epochs.clear()  # its terms are all before the log, and need not reach up to it
         self.durable_index = max(self.state.state.durable_index, covers - 1)
         bases = self._finish_deletion(bases)
         files = self._check(bases, covers)
@@ -147,7 +147,7 @@ class _Opening:
         return OpenedLog(self.state, self.epochs, covers, self.members, self.segments, self.recovery)
 
     def _finish_joins(self, names: list[str]) -> list[int]:
-        """Remove segments that compaction had joined when the power went; the bases of the others."""
+        """Remove segments that compaction had joined before a crash; return the bases of the others."""
         joined = joined_segments(self.filesystem, self.directory, names)
         for base in sorted(joined):
             self._remove(base)
@@ -159,9 +159,9 @@ class _Opening:
         return [base for base in _bases_in(names) if base not in joined]
 
     def _finish_deletion(self, bases: list[int]) -> list[int]:
-        """Remove segments below the log start: the power went while they were deleted.
+        """Remove segments below the log start, whose deletion a crash has interrupted.
 
-        A log begins where a segment does, or after a snapshot that has replaced all of them.
+        A log begins with a segment, or after a snapshot that has replaced all segments.
         """
         start = self.state.state.log_start
         kept = [base for base in bases if base >= start]
@@ -198,13 +198,13 @@ class _Opening:
             segment, damage = self._check_whole(file, base)
             self.segments.append(segment)
             expected = segment.last + 1
-            if damage is not None and expected != following:  # else it is whole, whatever is behind
+            if damage is not None and expected != following:  # otherwise the segment is whole
                 self._damaged(path, damage.position, damage.reason, expected)
                 self._cut(file, path, damage.position, damage.reason, bases[at + 1 :])
                 break
         if self.durable_index >= expected:
             raise LogCorrupt(
-                f"{self.directory}: the log ends before offset {expected}, all up to "
+                f"{self.directory}: the log ends before offset {expected}, but entries up to "
                 f"{self.durable_index} were durable; {_REPAIR}"
             )
         if not self.segments or not self.segments[-1].is_active:
@@ -212,7 +212,7 @@ class _Opening:
         return files
 
     def _check_terms(self) -> None:
-        """A leader epoch is outside its batch's checksum: all of them are compared with the durable end."""
+        """Compare all leader epochs with the durable end: the checksums of batches do not cover them."""
         state = self.state.state
         found = self.epochs.durable_end(state.log_start, state.before, state.durable_index)
         if state.durable_end.terms != UNKNOWN_TERMS and found != state.durable_end:
@@ -225,7 +225,7 @@ class _Opening:
         if offset <= self.durable_index:
             raise LogCorrupt(
                 f"{path} at position {position} (offset {offset}): {reason}. Entries up to "
-                f"{self.durable_index} were durable, so this is damage and no torn tail; {_REPAIR}"
+                f"{self.durable_index} were durable, so this is damage, not a torn tail; {_REPAIR}"
             )
 
     def _cut(self, file: File | None, path: str, position: int, reason: str, later: list[int]) -> None:
@@ -243,7 +243,7 @@ class _Opening:
         self.recovery.torn_tail = TornTail(path, position, reason, removed, names)
 
     def _check_ends(self, file: File, base: int, following: int) -> Segment:
-        """A closed segment that was synced: size, first batch, and that its index agrees."""
+        """Check a closed segment that was synced: its size, its first batch, and its index."""
         last_term = self.epochs.term_at(base)
         try:
             header = next(iter(walk_headers(file, 0, file.size)), (0, None))[1]
@@ -274,16 +274,16 @@ class _Opening:
         return summary
 
     def _forget_epochs(self) -> None:
-        """A repair has put what the file covers into the active segment, whose cuts do not look at the file.
+        """Remove the epochs file: a repair has put entries that it covers into the active segment.
 
-        The entries that it covers are there, and durable.
+        Cuts of the active segment ignore the file. The entries that it covers are in the log, and durable.
         """
         self.filesystem.remove(f"{self.directory}/{EPOCHS_NAME}")
         self.filesystem.sync_directory(self.directory)
 
     def _check_whole(self, file: File, base: int) -> tuple[Segment, BatchDamaged | None]:
-        """Every batch: checksum, and by sense what the checksum leaves out."""
-        self.epochs.truncate_suffix(base)  # the segment may begin below what the file covers
+        """Check every batch: its checksum, and the plausibility of the fields outside the checksum."""
+        self.epochs.truncate_suffix(base)  # the segment may begin below the covered offset
         segment = Segment(self.filesystem, self.directory, base, self.interval_bytes)
         segment.activate(file)
         term_max = self.state.state.hard_state.term
@@ -294,7 +294,7 @@ class _Opening:
                 if header.leader_epoch > term_max:
                     # Hard state is synced before the log, so a batch of a newer term was never acknowledged.
                     raise BatchDamaged(
-                        position, f"epoch {header.leader_epoch}, and the replica's term is {term_max}"
+                        position, f"epoch {header.leader_epoch} is above the replica's term {term_max}"
                     )
                 if header.leader_epoch != epoch:
                     epoch = header.leader_epoch
@@ -302,7 +302,7 @@ class _Opening:
                 if header.is_control:
                     self._note_membership(position, batch)
                 if header.last_offset > self.durable_index:
-                    file.write_at(position, batch.data)  # the bytes just checked: the cache may lose them
+                    file.write_at(position, batch.data)  # the checked bytes: the page cache may lose them
                 segment.note(header)
         except BatchDamaged as error:
             return segment, error
@@ -318,19 +318,19 @@ class _Opening:
             self.members.note(batch.base_offset, membership)
 
     def _begin(self, base: int, files: list[File]) -> None:
-        """Create the active segment: the log is new, or lost the one that was active."""
+        """Create the active segment: the log is new, or its active segment was lost."""
         segment = Segment(self.filesystem, self.directory, base, self.interval_bytes)
         self.segments.append(segment)
         files.append(segment.create())
 
     def _make_durable(self, files: list[File]) -> None:
-        """Sync the entries that were found: they count as durable from now on. Rolled segments are closed."""
+        """Sync the entries that were found, which now count as durable, and close rolled segments."""
         for file in files:
-            file.truncate(file.size)  # a cut whose sync failed is made again, too
+            file.truncate(file.size)  # repeats a cut whose sync failed
             file.sync()
         self.filesystem.sync_directory(self.directory)
         last, state = self.segments[-1].last, self.state.state
-        if last > state.durable_index:  # so that the next opening need not write it once more
+        if last > state.durable_index:  # so that the next opening need not write these entries again
             durable_end = self.epochs.durable_end(state.log_start, state.before, last)
             self.state.raise_durable_end(
                 self.state.generation, state.log_start, durable_end, state.commit_index

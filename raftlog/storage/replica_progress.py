@@ -1,14 +1,14 @@
-"""How far the replicas on this disk had got: what tells an older copy of a folder from the folder itself.
+"""The last known progress of the replicas on this disk, by which a restored older folder is detected.
 
 A folder that was restored from a backup has lost votes and acknowledgements, and its files agree with each
 other. So the data directory has a note of each replica outside of its folder: a term, a vote and an entry
-that were durable there. A log that lacks one of them is not the log that was here.
+that were durable in the folder. A log that lacks one of these is an older copy.
 
 ``<data>/replica_progress``, kept twice (``twin_file``), holds the notes by group. They are written at
 intervals and when the broker stops, so a loss since the last note is not noticed.
 
 Decides: whether a log is behind its note. Leaves to others: when notes are written
-(``raftlog.hosting.progress_keeper``), and what becomes of such a log (``raftlog.hosting.opener``).
+(``raftlog.hosting.progress_keeper``), and the treatment of such a log (``raftlog.hosting.opener``).
 """
 
 from __future__ import annotations
@@ -31,34 +31,35 @@ PROGRESS_FILE: Final = "replica_progress"
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):
-    """Durable in a replica's log: a term and its vote, and an entry that is committed."""
+    """Durable state of a replica's log: a term and its vote, and a committed entry."""
 
     term: Term
     voted_for: NodeId | None
     entry: EntryId
-    is_only: bool  # the group's only member
+    is_only: bool  # whether the replica is the group's only member
 
     def missing_in(self, log: SegmentedLog) -> str:
-        """The progress that a log has lost, as text for people; empty if the log has lost none."""
+        """The progress that a log has lost, as text for people; empty if the log has lost nothing."""
         state = log.durable_hard_state
         if state.term < self.term:
-            return f"it knows term {state.term}, and had known term {self.term}"
+            return f"its log knows term {state.term}, but had term {self.term}"
         if state.term == self.term and self.voted_for not in (None, state.voted_for):
-            return f"it had voted for broker {self.voted_for} in term {self.term}"
+            return f"its log lacks the vote for broker {self.voted_for} in term {self.term}"
         if self.entry.index >= log.first_index - 1 and not log.holds(self.entry):
-            return f"it ends at {log.last_index}, and had entry {self.entry.index} of term {self.entry.term}"
+            entry = f"entry {self.entry.index} of term {self.entry.term}"
+            return f"its log ends at {log.last_index}, but had {entry}"
         return ""
 
 
 def progress_of(log: SegmentedLog, commit_index: Index, *, is_only: bool) -> Progress:
-    """The note of a log as it is on the disk now."""
+    """The progress of a log as it is on the disk now."""
     index = max(min(commit_index, log.durable_index), Index(log.first_index - 1))
     state = log.durable_hard_state
     return Progress(state.term, state.voted_for, EntryId(log.term_at(index), index), is_only)
 
 
 class ReplicaProgress:
-    """One data directory's notes. ``open`` and ``keep`` wait for the disk."""
+    """The notes of one data directory. ``open`` and ``keep`` wait for the disk."""
 
     def __init__(
         self, filesystem: Filesystem, data_directory: str, notes: Mapping[GroupId, Progress]
@@ -74,7 +75,7 @@ class ReplicaProgress:
         try:
             notes = twin_file.load(filesystem, data_directory, PROGRESS_FILE, dict[GroupId, Progress])
         except LogCorrupt as error:
-            _log.error("older copies of replicas cannot be noticed at this start: %s", error)
+            _log.error("older copies of replicas cannot be detected at this start: %s", error)
         return cls(filesystem, data_directory, notes or {})
 
     def of(self, group: GroupId) -> Progress | None:
@@ -84,7 +85,7 @@ class ReplicaProgress:
     def keep(self, notes: Mapping[GroupId, Progress], held: Container[GroupId]) -> None:
         """Replace the notes of the groups in ``notes``; remove older notes of groups that are not ``held``.
 
-        Durable on return. Raises ``OSError`` with nothing noted.
+        Durable on return. On ``OSError`` no note has changed.
         """
         kept = {group: note for group, note in self._notes.items() if group in held} | dict(notes)
         if kept != self._notes:

@@ -1,15 +1,14 @@
-"""Which replicas this disk has held: what tells a replica that is new from one whose files are gone.
+"""The replicas that this disk has held, by which a new replica is told from one with lost files.
 
 Two small files in the data directory, each kept twice (``twin_file``): ``disk_id``, a random number, and
 ``replicas``, the same number and the ids of all groups that were ever opened here. A group is added once its
-folder is durable and before its replica says a word to any other. So a registered replica without files may
-have voted and acknowledged; one that is not registered has not.
+folder is durable and before its replica sends its first message. So a registered replica without files may
+have voted and acknowledged; an unregistered replica has not.
 
-Where either file is lost, or they name different disks, the disk gets a new id: for all others it is an empty
-one then, and no missing replica passes for a new one.
+If either file is lost, or the two name different disks, the disk gets a new id: all other brokers then treat
+it as an empty disk, and no missing replica counts as new.
 
-Decides nothing about what follows from that (``partitions.hosting.opener``,
-``partitions.hosting.first_start``).
+Leaves to others: the consequences (``partitions.hosting.opener``, ``partitions.hosting.first_start``).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class _Kept(msgspec.Struct, frozen=True):
 
 
 class ReplicaRegistry:
-    """One data directory's. Methods that write wait for the disk; one at a time."""
+    """The registered replicas of one data directory. Methods that write wait for the disk; one at a time."""
 
     def __init__(
         self,
@@ -60,7 +59,7 @@ class ReplicaRegistry:
 
     @classmethod
     def open(cls, filesystem: Filesystem, data_directory: str, rng: random.Random) -> ReplicaRegistry:
-        """Read the directory; ``rng`` draws the id of a disk that has none. Raises ``OSError``."""
+        """Read the directory; ``rng`` draws the id of a disk without an id. Raises ``OSError``."""
         filesystem.make_directories(data_directory)
         disk_id = _load(filesystem, data_directory, DISK_FILE, str)
         kept = _load(filesystem, data_directory, REPLICAS_FILE, _Kept)
@@ -73,7 +72,7 @@ class ReplicaRegistry:
         return registry
 
     def begin_again(self, rng: random.Random) -> None:
-        """Make this older copy of a disk another disk, on which its replicas have yet to be opened.
+        """Give this older copy of a disk a new id, without registered replicas.
 
         Raises ``OSError``.
         """
@@ -87,7 +86,7 @@ class ReplicaRegistry:
 
     @property
     def groups(self) -> frozenset[GroupId]:
-        """All groups of which a replica was opened here."""
+        """The groups of all replicas that were opened here."""
         return self._groups
 
     def has_held(self, group: GroupId) -> bool:
@@ -99,11 +98,11 @@ class ReplicaRegistry:
         return self._is_older_copy and group not in self._groups
 
     def add(self, groups: Iterable[GroupId]) -> None:
-        """Note that these are open here. Durable on return. Raises ``OSError`` with nothing noted."""
+        """Register groups whose replicas are open here. Durable on return. On ``OSError`` nothing changes."""
         self._replace(self._groups | frozenset(groups))
 
     def keep_only(self, groups: Iterable[GroupId]) -> None:
-        """Forget all others: groups that are no more, whose ids are never used again. Raises ``OSError``."""
+        """Forget all other groups: deleted groups, whose ids are never used again. Raises ``OSError``."""
         self._replace(self._groups & frozenset(groups))
 
     def _replace(self, groups: frozenset[GroupId]) -> None:
@@ -112,7 +111,7 @@ class ReplicaRegistry:
         before, self._groups = self._groups, groups
         try:
             self._save()
-        except BaseException:  # also without memory: what is noted here is durable
+        except BaseException:  # also MemoryError: the groups in memory must be durable
             self._groups = before
             raise
 
@@ -125,5 +124,5 @@ def _load(filesystem: Filesystem, data_directory: str, name: str, kind: type[Val
     try:
         return twin_file.load(filesystem, data_directory, name, kind)
     except LogCorrupt as error:
-        _log.error("this disk passes for a new one: %s", error)
+        _log.error("this disk counts as a new one: %s", error)
         return None

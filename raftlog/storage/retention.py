@@ -1,7 +1,7 @@
-"""Which old segments may go: a pure decision over numbers.
+"""The rule of retention: which old segments to delete. A pure decision over numbers.
 
-Whole closed segments from the oldest on, never one that reaches the commit index, so that what goes
-is committed, and the newest committed entry always stays; except in a log that ends for good.
+Whole closed segments are deleted from the oldest on, never one that reaches the commit index. So only
+committed entries are deleted, and the newest committed entry always stays, except in a log that is closed.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ NEVER_CUT = Index(0)
 
 @dataclass(frozen=True, slots=True)
 class ClosedSegment:
-    """A closed segment, as retention sees it."""
+    """A closed segment, with the numbers that retention needs."""
 
     base: Index
     last: Index
     size_bytes: int
     max_timestamp: int
-    stored_ms: int  # when its newest batch was stored, by the clocks of brokers
+    stored_ms: int  # the time when its newest batch was stored, by the clocks of brokers
 
     def is_same_as(self, other: ClosedSegment) -> bool:
-        """Whether both describe one file; when it was stored may have become known meanwhile."""
+        """Whether both describe one file; its storage time may have become known meanwhile."""
         return (self.base, self.last, self.size_bytes) == (other.base, other.last, other.size_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionLimits:
-    """The topic's ``retention.ms`` and ``retention.bytes``; -1 stands for no limit.
+    """The topic's ``retention.ms`` and ``retention.bytes`` (-1: no limit), and further limits.
 
-    Records from ``kept_from`` on stay whatever the limits, and so do those from ``archived_up_to`` on, where
-    the topic requires that they are archived before. Records below ``consumed_up_to`` may go at any age: all
-    for whom they were kept have consumed them. The active segment is closed if it begins at or below
-    ``closed_up_to``, as no records follow: its age is that of its newest record then. ``log_start`` is
-    replicated: below it readers are refused already, on this replica as on each later leader.
+    Records from ``kept_from`` on stay whatever the limits. So do records from ``archived_up_to`` on, if
+    the topic requires that they are archived first. Records below ``consumed_up_to`` may be deleted at any
+    age: all readers for whom they were kept have consumed them. The active segment is closed if it begins at
+    or below ``closed_up_to``, as no records follow: its age is then the age of its newest record.
+    ``log_start`` is replicated: readers below it are refused already, on this replica and on each later
+    leader.
     """
 
     retention_ms: int = TWO_WEEKS_MS
@@ -60,12 +61,12 @@ def first_index_to_keep(
     commit_index: Index,
     first_index: Index,
 ) -> Index:
-    """The index where the log should begin: for ``truncate_prefix``, once all replicas have agreed to it.
+    """The index at which the log should begin: for ``prefix_change``, once all replicas have agreed to it.
 
-    A segment goes when its newest record was stored longer ago than the time limit, while the log is larger
-    than the size limit, or once all its records are consumed. Segments that hold nothing committed do not
-    count as size: their entries may still be lost. The times that producers put into records do not count,
-    and without ``now_ms`` no segment is old. The first segment that stays keeps all behind it.
+    A segment is deleted if its newest record was stored longer ago than the time limit, if the log is larger
+    than the size limit, or if all its records are consumed. Segments without committed entries do not
+    count as size: their entries may still be lost. The timestamps that producers put into records do not
+    count. Without ``now_ms`` no segment is old. The first segment that stays keeps all later segments.
     """
     size = sum(segment.size_bytes for segment in closed if segment.base <= commit_index)
     if commit_index >= (closed[-1].last + 1 if closed else first_index):
@@ -73,7 +74,7 @@ def first_index_to_keep(
     first_kept = first_index
     end = commit_index
     if limits.closed_up_to is not None:
-        end = Index(commit_index + 1)  # the entry with the new log start comes behind it
+        end = Index(commit_index + 1)  # the entry with the new log start comes after it
     if limits.kept_from is not None:
         end = min(end, limits.kept_from)
     if limits.archived_up_to is not None:

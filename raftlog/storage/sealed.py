@@ -13,7 +13,7 @@ OVERHEAD_BYTES = 8
 
 
 def seal(magic: bytes, *payload: Buffer) -> bytes:
-    """The bytes to store. The magic names kind and version, so no file passes for another."""
+    """The bytes to store. ``magic`` names kind and version, so that no file is mistaken for another kind."""
     checksum = crc32c(magic)
     for piece in payload:
         checksum = crc32c(piece, checksum)
@@ -21,7 +21,7 @@ def seal(magic: bytes, *payload: Buffer) -> bytes:
 
 
 def unseal(magic: bytes, data: bytes | bytearray) -> memoryview | None:
-    """The payload, or None when these are not the bytes that ``seal`` made."""
+    """The payload; None for bytes that ``seal`` did not make with this ``magic``."""
     if len(data) < OVERHEAD_BYTES or data[:4] != magic:
         return None
     body = memoryview(data)[:-4]

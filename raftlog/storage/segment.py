@@ -1,15 +1,15 @@
-"""One segment: a file of whole batches back to back, and where to find them.
+"""One segment: a file of contiguous whole batches, and the search for positions in it.
 
-The active segment has its index in memory, and the exact place of its newest batches; its file stays
-open between its uses while it is among those that were used last (``held_files``). A closed one is five
-numbers: its file is opened for a read and closes itself when the last reader lets go; its index is
-loaded by the first read that needs it.
+The active segment has its index in memory, and the exact positions of its newest batches; its file stays
+open between its uses while it is among the most recently used (``held_files``). A closed segment is five
+numbers in memory: its file is opened for a read and closes itself when the last reader releases it; its index
+is loaded by the first read that needs it.
 
-A sync takes a third less where an append has changed neither the length of its file nor where that is on the
-disk, so the file of a segment that is appended to in small pieces is filled ahead with zeros. A file may end
-with some: they count as nothing (``batch_walk.is_blank``).
+A sync takes a third less time if an append has changed neither the length of its file nor the file's blocks.
+So the file of a segment with small appends is filled in advance with zeros. Zeros at the end of a file do not
+count (``batch_walk.is_blank``).
 
-Decides where batches stand. Which segment is meant, and when one is closed, is the log's business.
+Decides the positions of batches. Leaves to others (the log): which segment to use, and when to close one.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _TAIL_BATCHES_MAX = 512
 
 FILL_BYTES_MIN: Final = 16 << 10
 FILL_BYTES_MAX: Final = 256 << 10
-FILL_FOR_BYTES_MAX: Final = 32 << 10  # of one append: a larger one costs as much either way
-_FILL_AFTER = 4  # appends to a file since it was opened
+FILL_FOR_BYTES_MAX: Final = 32 << 10  # of one append: a larger append costs as much with or without zeros
+_FILL_AFTER = 4  # the number of appends after opening that are not preceded by a fill
 
 
 class Place(NamedTuple):
@@ -60,7 +60,7 @@ def segment_path(directory: str, base_offset: int) -> str:
 
 
 class Segment:
-    """One segment of a log. ``last`` is ``base - 1`` while it is empty."""
+    """One segment of a log. ``last`` is ``base - 1`` while the segment is empty."""
 
     __slots__ = (
         "_appends",
@@ -87,11 +87,11 @@ class Segment:
         self.last = base - 1
         self.size = 0
         self.max_timestamp = NO_TIMESTAMP
-        self.stored_ms = NO_TIMESTAMP  # when its newest batch was stored, or later
+        self.stored_ms = NO_TIMESTAMP  # the time when its newest batch was stored, or later
         self.is_active = False
-        self._file: ReferenceType[File] | None = None  # while it is active, and may be open
-        self._filled = 0  # where the zeros in its file end; up to ``size`` there are none
-        self._appends = 0  # that have passed their end since the file was opened
+        self._file: ReferenceType[File] | None = None  # while the segment is active; the file may be closed
+        self._filled = 0  # the end of the zeros in the file; up to ``size`` there are none
+        self._appends = 0  # the number of appends past that end since the file was opened
         self._filesystem = filesystem
         self._directory = directory
         self._interval_bytes = interval_bytes
@@ -103,7 +103,7 @@ class Segment:
     def closed(
         cls, filesystem: Filesystem, directory: str, summary: SegmentSummary, interval_bytes: int
     ) -> Segment:
-        """A closed segment as its index file describes it."""
+        """A closed segment, from the summary in its index file."""
         segment = cls(filesystem, directory, summary.base_offset, interval_bytes)
         segment.last = summary.last_offset
         segment.size = summary.size_bytes
@@ -114,35 +114,35 @@ class Segment:
 
     @property
     def summary(self) -> SegmentSummary:
-        """The five numbers."""
+        """The five numbers that describe the segment."""
         return SegmentSummary(self.base, self.last, self.size, self.max_timestamp, self.stored_ms)
 
     @property
     def has_index_loaded(self) -> bool:
-        """Whether the index takes memory."""
+        """Whether the index is in memory."""
         return self._index is not None
 
     @property
     def recent_from(self) -> int:
-        """From this offset on the exact place of every batch is in memory."""
+        """The offset from which the exact position of every batch is in memory."""
         return self._tail_offsets[0] if self._tail_offsets else self.last + 1
 
     def copy(self) -> Segment:
-        """The segment as it is now, for another thread: it opens the file for itself."""
+        """A copy of the segment's present state, for another thread; the copy opens its own file."""
         copy = Segment.closed(self._filesystem, self._directory, self.summary, self._interval_bytes)
         if self._index is not None:
             copy._index = self._index if not self.is_active else self._index.copy()
         return copy
 
     def adopt_index(self, copy: Segment) -> bool:
-        """Keep the index that a copy of this closed segment has loaded; whether there was one to keep."""
+        """Keep the index that a copy of this closed segment has loaded; return whether it was adopted."""
         if self._index is not None or copy._index is None or copy.summary != self.summary:
             return False
         self._index = copy._index
         return True
 
     def note(self, header: BatchHeader, now_ms: int = NOT_DATED) -> None:
-        """A batch stands at the end of the file now; ``now_ms`` is when it came, if that is known."""
+        """Note a batch that was appended to the file; ``now_ms``: the time of its arrival, if known."""
         base = header.base_offset
         position = self.size
         index = self._index
@@ -159,7 +159,7 @@ class Segment:
         self.size = position + header.batch_length + BATCH_OVERHEAD
 
     def close(self) -> None:
-        """Become a closed segment: write the index file, release memory and file."""
+        """Become a closed segment: write the index file, release the memory and the file."""
         assert self._index is not None
         write_index(self._filesystem, self.path + INDEX_SUFFIX, self._index, self.summary)
         self.let_go()
@@ -168,7 +168,7 @@ class Segment:
         self._tail_positions = array("q")
 
     def release_index(self) -> None:
-        """Let go of the index's memory; the next read loads it again."""
+        """Free the index's memory; the next read loads it again."""
         self._index = None
 
     def create(self) -> File:
@@ -183,7 +183,7 @@ class Segment:
         self._hold(file)
 
     def open_file(self) -> File:
-        """The file, to read: the active segment's own, or a closed one's opened for this reader."""
+        """The file for a reader: the active segment's own, or a newly opened file of a closed segment."""
         file = self._opened()
         if self.is_active:
             self._hold(file)
@@ -200,10 +200,10 @@ class Segment:
         return file
 
     def append(self, buffers: Sequence[Buffer], size_bytes: int, fill_up_to: int) -> File:
-        """Write whole batches to the end of the active segment's file; ``note`` each of them then.
+        """Write whole batches to the active segment's file; the caller must then ``note`` each batch.
 
         The caller keeps the file until it is synced. Zeros are written up to ``fill_up_to`` at most. Raises
-        ``OSError`` (EMFILE) when too many files wait for their syncs.
+        ``OSError`` (EMFILE) if too many files wait for their syncs.
         """
         file = self._opened()
         if not self._hold(file):
@@ -219,13 +219,13 @@ class Segment:
         return file
 
     def _fill(self, file: File, end: int, limit: int) -> None:
-        """Write zeros behind the end, after some appends: most of thousands of segments get few appends."""
+        """Write zeros after the end, but only after some appends: most segments get few appends."""
         self._appends += 1
         length = min(max(end, FILL_BYTES_MIN), FILL_BYTES_MAX, limit - end)
         if self._appends > _FILL_AFTER and length > 0:
             try:
                 file.fill(length)
-            except OSError:  # appends go on without, and fail themselves where they must
+            except OSError:  # appends continue without zeros, and fail themselves if they must
                 self._appends = 0
             else:
                 self._filled = end + length
@@ -248,19 +248,19 @@ class Segment:
         try:
             file = self._filesystem.open(self.path + LOG_SUFFIX)
         except FileNotFoundError:
-            raise self._corrupt(0, "the file is gone") from None
+            raise self._corrupt(0, "the file is missing") from None
         if file.size < self.size:
-            raise self._corrupt(file.size, f"the file ends here, it had {self.size} bytes when it was closed")
+            raise self._corrupt(file.size, f"the file ends here, but had {self.size} bytes before")
         self._appends = 0
         if self.is_active and file.size > self.size:
             if file.size <= self._filled:
                 file.end_at(self.size)
-            else:  # an append has failed, and so has taking it back
+            else:  # an append has failed, and its removal has failed, too
                 file.truncate(self.size)
         return file
 
     def let_go(self) -> File | None:
-        """Be active no more; the file, which closes itself once synced and read, if it is still open."""
+        """Become inactive; return the file if it is open. It closes itself once it is synced and read."""
         file = None if self._file is None else self._file()
         self.is_active, self._file = False, None
         if file is not None:
@@ -268,14 +268,14 @@ class Segment:
         return file
 
     def close_file(self) -> None:
-        """Close the active segment's file at once, unless that has happened."""
+        """Close the active segment's file at once, if it is open."""
         if (file := self.let_go()) is not None:
             file.close()
 
     def known_end(self, last: int) -> tuple[int, int]:
-        """The end of the batch that ends with ``last``, or of a batch before; and that batch's last offset.
+        """The end of the batch that ends with ``last``, or of an earlier batch, and that batch's last offset.
 
-        It is the newest such end that is known without a look at the disk.
+        Of all such ends, the newest that is known without reading the disk.
         """
         if last >= self.last:
             return self.size, self.last
@@ -286,7 +286,7 @@ class Segment:
         return position, offset - 1
 
     def locate(self, file: File, offset: int) -> Place:
-        """The batch that contains ``offset``, which must lie in ``base..last``."""
+        """The position of the batch that contains ``offset``, which must be in ``base..last``."""
         tail = self._tail_offsets
         at = bisect_right(tail, offset) - 1
         if at >= 0:
@@ -311,8 +311,9 @@ class Segment:
         raise self._corrupt(self.size, "the batches end early")
 
     def headers_back(self, file: File, offset: int, count: int) -> list[BatchHeader]:
-        """The headers of about ``count`` batches, newest first, starting with the batch that contains
-        ``offset``; fewer where the segment begins.
+        """The headers of about ``count`` batches, newest first, from the batch with ``offset`` back.
+
+        Fewer headers if the segment begins.
         """
         found: list[BatchHeader] = []
         while len(found) < count and offset >= self.base:
@@ -323,10 +324,9 @@ class Segment:
         return found
 
     def locate_time(self, file: File, timestamp_ms: int, first: int) -> BatchHeader | None:
-        """The header of the first batch of users whose max timestamp is at or after the time, and which ends
-        at ``first`` or later.
+        """The header of the first batch of user records that reaches a time and ends at ``first`` or later.
 
-        A damaged timestamp would have a reader pass over records, so all that is passed over is checked.
+        A damaged timestamp could make a reader skip records, so all batches that are passed over are checked.
         """
         if timestamp_ms > self.max_timestamp or self.last < max(first, self.base):
             return None
@@ -339,10 +339,10 @@ class Segment:
         raise self._corrupt(self.size, f"no batch reaches the time {timestamp_ms}")
 
     def reopen(self, file: File, index: SparseIndex, place: Place) -> None:
-        """The batch at ``place`` and all behind it are cut off ``file``; the segment is active again."""
+        """Become active again, after the batch at ``place`` and all later batches were cut off ``file``."""
         self.size = place.position
         self._filled = 0
-        index = self._index = index.copy()  # a reader on another thread may have the one before
+        index = self._index = index.copy()  # a reader on another thread may use the old index
         newest = index.truncate(place.position)
         if len(index):
             base, position = index.before_position(place.position)
@@ -356,7 +356,7 @@ class Segment:
 
     @property
     def index(self) -> SparseIndex:
-        """The index: in memory, from its file, or built from the batches; opening and scrubs write files."""
+        """The index: from memory, from its file, or built from the batches (without writing a file)."""
         if self._index is None:
             path = self.path + INDEX_SUFFIX
             self._index = load_index(self._filesystem, path, self.summary, self._interval_bytes)
@@ -370,11 +370,11 @@ class Segment:
         except BatchDamaged as error:
             raise self._corrupt(error.position, error.reason) from None
         if summary != self.summary:
-            raise self._corrupt(0, f"holds {summary}, should be {self.summary}")
+            raise self._corrupt(0, f"the file holds {summary}, but should hold {self.summary}")
         self._index = index
 
     def _checked(self, file: File, offset: int, position: int) -> Iterator[BatchHeader]:
-        """Headers from an entry of the index on, with the checksum of each batch checked."""
+        """The headers from an entry of the index on, with a check of each batch's checksum."""
         try:
             for _, batch in walk_batches(file, position, self.size, offset):
                 yield batch.header
@@ -382,7 +382,7 @@ class Segment:
             raise self._corrupt(error.position, error.reason) from None
 
     def _walk(self, file: File, offset: int, position: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Headers from an entry of the index on; each must carry the offset that follows."""
+        """The headers from an entry of the index on; raises unless their offsets follow one another."""
         try:
             yield from walk_headers(file, position, self.size, offset)
         except BatchDamaged as error:

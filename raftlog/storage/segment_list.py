@@ -1,4 +1,4 @@
-"""The segments of one log in order: finding and reading across them. Nothing is written here."""
+"""The segments of one log in order, with searches and reads across them. Writes nothing."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from raftlog.storage.log_storage import FileRange, LogRange
 from raftlog.storage.segment import Segment
 from raftlog.types import EntryId, Index
 
-_LOADED_INDEXES_MAX = 4  # of closed segments; a reader goes through one segment after the other
+_LOADED_INDEXES_MAX = 4  # of closed segments; a reader reads one segment after the other
 
 
 class SegmentList:
-    """At least one segment, oldest first; the last one is active."""
+    """The segments of one log, oldest first; there is at least one, and the last one is active."""
 
     __slots__ = ("_bases", "_loaded", "_segments", "active")
 
@@ -30,7 +30,7 @@ class SegmentList:
 
     @property
     def closed(self) -> list[Segment]:
-        """All but the active one."""
+        """All closed segments."""
         return self._segments[:-1]
 
     @property
@@ -39,7 +39,7 @@ class SegmentList:
         return sum(segment.size for segment in self._segments)
 
     def position_of(self, index: int) -> int:
-        """Which segment holds the index."""
+        """The position in the list of the segment that contains the index."""
         return bisect_right(self._bases, index) - 1
 
     def base_from(self, index: int) -> Index | None:
@@ -49,17 +49,17 @@ class SegmentList:
         return Index(self._bases[bisect_left(self._bases, index)])
 
     def push(self, segment: Segment) -> None:
-        """A new active segment."""
+        """Add a new active segment."""
         self._segments.append(segment)
         self._bases.append(segment.base)
         self.active = segment
 
     def behind(self, at: int) -> list[Segment]:
-        """The segments behind segment ``at``."""
+        """The segments after segment ``at``."""
         return self._segments[at + 1 :]
 
     def drop_after(self, at: int) -> list[Segment]:
-        """Segment ``at`` becomes the active one; return those behind it."""
+        """Make segment ``at`` the active segment; return the segments after it."""
         dropped = self._segments[at + 1 :]
         del self._segments[at + 1 :], self._bases[at + 1 :]
         self.active = self._segments[at]
@@ -67,20 +67,20 @@ class SegmentList:
         return dropped
 
     def drop_before(self, at: int) -> list[Segment]:
-        """Segment ``at`` becomes the oldest; return those before it."""
+        """Make segment ``at`` the oldest segment; return the segments before it."""
         dropped = self._segments[:at]
         del self._segments[:at], self._bases[:at]
         self._loaded = [segment for segment in self._loaded if segment.base >= self._bases[0]]
         return dropped
 
     def replace(self, segment: Segment) -> None:
-        """Put a closed segment in place of the segment, or neighbouring segments, with its indexes."""
+        """Put a closed segment in place of the segments that it covers."""
         at, end = self.position_of(segment.base), self.position_of(segment.last) + 1
         self._loaded = [loaded for loaded in self._loaded if loaded not in self._segments[at:end]]
         self._segments[at:end], self._bases[at:end] = [segment], [segment.base]
 
     def part(self, first: int, bytes_max: int) -> SegmentList:
-        """Copies of the segments that a read of so many bytes from ``first`` on may need."""
+        """Copies of the segments that a read of ``bytes_max`` bytes from ``first`` on may need."""
         at = self.position_of(first)
         copies = [self._segments[at].copy()]
         for segment in self._segments[at + 1 :]:
@@ -91,18 +91,18 @@ class SegmentList:
         return SegmentList(copies)
 
     def adopt_indexes(self, part: SegmentList) -> None:
-        """Keep the indexes that a part has loaded, for the next reader of the part's segments."""
+        """Keep the indexes that a part has loaded, for the next reader of its segments."""
         for copy in part._segments:
             mine = self._segments[max(self.position_of(copy.base), 0)]
             if mine is not self.active and mine.adopt_index(copy):
                 self._note_loaded(mine)
 
     def recent(self, first: int, last: int, bytes_max: int, terms: Sequence[EntryId]) -> LogRange | None:
-        """The result of ``read`` where memory alone is enough, else None."""
+        """The result of ``read`` if memory alone is enough, else None."""
         return self.read(first, last, bytes_max, terms) if first >= self.active.recent_from else None
 
     def read(self, first: int, last: int, bytes_max: int, terms: Sequence[EntryId]) -> LogRange:
-        """Whole batches, starting with the batch that contains ``first``; see ``StoredBatches.read``.
+        """Whole batches from the batch with ``first`` on; see ``StoredBatches.read``.
 
         Both indexes are in the log. ``terms`` are the first entries of the terms from ``first`` on.
         """
@@ -136,7 +136,7 @@ class SegmentList:
         return found
 
     def find_time(self, timestamp_ms: int, first: int) -> BatchHeader | None:
-        """The first batch that ends at ``first`` or later and whose max timestamp is at or after the time."""
+        """The first batch that ends at ``first`` or later and reaches the time with its max timestamp."""
         for segment in self._reaching(timestamp_ms, first):
             header = segment.locate_time(segment.open_file(), timestamp_ms, first)
             self._note_loaded(segment)
@@ -145,7 +145,7 @@ class SegmentList:
         return None
 
     def part_at_time(self, timestamp_ms: int, first: int) -> SegmentList | None:
-        """A copy of the first segment in which ``find_time`` looks."""
+        """A copy of the first segment that ``find_time`` searches; None if no segment reaches the time."""
         segment = next(self._reaching(timestamp_ms, first), None)
         return None if segment is None else SegmentList([segment.copy()])
 
@@ -162,7 +162,7 @@ class SegmentList:
 
 
 def terms_from(first: int, terms: Sequence[EntryId]) -> Sequence[EntryId]:
-    """The first entries of terms that count from an entry on."""
+    """The first entries of the terms that apply from an entry on."""
     passed = sum(1 for entry in terms if entry.index <= first)
     return terms[max(passed - 1, 0) :]
 

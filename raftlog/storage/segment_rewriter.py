@@ -1,12 +1,12 @@
-"""Reading closed segments, and writing one or several neighbours again as one file, in steps on any thread.
+"""Reads closed segments and writes one or several neighbours as one new file, in steps on any thread.
 
 Decides: what is checked of a segment before it is copied. Leaves to others: which records stay
 (``compaction``) and when the new file takes the place of the old ones (``SegmentedLog.replace_change``).
 
-    <base>.log.compacted   the new file: written, synced, then renamed to <base>.log
+<base>.log.compacted   the new file: written, synced, then renamed to <base>.log
 
 A crash before the rename leaves the old segments, and a file that is removed when the log is opened. A crash
-behind it may leave segments that the new file has joined: see ``joined_segments``.
+after the rename may leave segments that the new file has joined: see ``joined_segments``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SegmentReader:
         self._expected: int = segment.base
 
     def read(self, bytes_max: int) -> list[Batch]:
-        """The next batches, at least one until the end, about ``bytes_max``. Raises ``LogCorrupt``."""
+        """The next batches of about ``bytes_max``; empty only at the end. Raises ``LogCorrupt``."""
         batches: list[Batch] = []
         size = 0
         try:
@@ -81,7 +81,7 @@ class SegmentReader:
 
 @dataclass(frozen=True, slots=True)
 class RewrittenSegment:
-    """A synced file that may take the place of ``old``: one segment, or several neighbours."""
+    """A synced file that may replace ``old``: one segment, or several neighbours."""
 
     old: tuple[ClosedSegment, ...]
     path: str
@@ -90,19 +90,19 @@ class RewrittenSegment:
 
     @property
     def as_closed(self) -> ClosedSegment:
-        """The segment that takes their place."""
+        """The new file as a closed segment."""
         summary, first = self.summary, self.old[0]
         last, size_bytes = self.old[-1].last, summary.size_bytes
         return ClosedSegment(first.base, last, size_bytes, summary.max_timestamp, summary.stored_ms)
 
     @property
     def last(self) -> int:
-        """The last entry in it."""
+        """The index of the last entry in the file."""
         return self.summary.last_offset
 
 
 class SegmentRewriter:
-    """The new file of one or several segments. Blocks; the log knows of it from ``replace_change`` on."""
+    """Writes the new file of one or several segments. Blocks; the log uses it after ``replace_change``."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class SegmentRewriter:
 
     @property
     def size(self) -> int:
-        """Bytes written."""
+        """The number of bytes written."""
         return self._file.size
 
     def add(self, batches: Sequence[Batch]) -> None:
@@ -151,25 +151,25 @@ class SegmentRewriter:
         return RewrittenSegment(self._old, self._path, summary, self._index)
 
     def abandon(self) -> None:
-        """Leave no trace."""
+        """Close and remove the file."""
         self._file.close()
         self._filesystem.remove(self._path)
 
 
 def compacted_files(names: Sequence[str]) -> Iterator[str]:
-    """Files that a crash has left half written, or written and not renamed."""
+    """Names of compacted files that a crash has left, half-written or not renamed."""
     return (name for name in names if name.endswith(LOG_SUFFIX + COMPACTED_SUFFIX))
 
 
 def joining_path(directory: str, base: int, last: int) -> str:
-    """The empty file that says: if ``<base>.log`` ends at ``last``, it has joined the segments behind it."""
+    """Path of the empty file that records a join of the segments ``base..last``: see ``joined_segments``."""
     return f"{directory}/{base:020d}-{last:020d}{JOINING_SUFFIX}"
 
 
 def joined_segments(filesystem: Filesystem, directory: str, names: Sequence[str]) -> set[int]:
-    """The bases of segments whose entries another one has, since a crash has left their files.
+    """The bases of segments that were joined into another segment, but whose files a crash has left.
 
-    They only count as joined once every checksum of the new file is right up to its end.
+    A segment counts as joined only if every checksum of the new file is right up to its end.
     """
     joined = set[int]()
     for name in joining_files(names):
@@ -182,7 +182,7 @@ def joined_segments(filesystem: Filesystem, directory: str, names: Sequence[str]
 
 
 def joining_files(names: Sequence[str]) -> list[str]:
-    """Files that name a join, which a crash may have cut short."""
+    """Names of files that record a join, which a crash may have interrupted."""
     return [name for name in names if name.endswith(JOINING_SUFFIX)]
 
 
@@ -203,8 +203,8 @@ def _opened(filesystem: Filesystem, path: str, size_bytes: int) -> File:
     try:
         file = filesystem.open(path)
     except FileNotFoundError:
-        raise LogCorrupt(f"{path}: the file is gone") from None
+        raise LogCorrupt(f"{path}: the file is missing") from None
     if file.size < size_bytes:
         file.close()
-        raise LogCorrupt(f"{path}: has {file.size} bytes in place of {size_bytes}")
+        raise LogCorrupt(f"{path}: the file has {file.size} bytes, but should have {size_bytes}")
     return file

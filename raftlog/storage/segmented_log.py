@@ -1,8 +1,8 @@
 """The log of one Raft group in segment files: ``LogStorage`` on a filesystem.
 
-Decides where a batch goes (always the last segment, the active one) and when that is closed. Leaves bytes
-within a segment to ``segment``, what is removed in which order to ``log_changes``, what is found on opening
-to ``recovery``, the order of reaching the disk to ``log_sync``, and what to delete to ``retention``.
+Decides the place of a batch (always the last segment, the active one) and when that segment is closed. Leaves
+bytes in a segment to ``segment``, the order of removals to ``log_changes``, opening a log
+to ``recovery``, the order of syncs to ``log_sync``, and what to delete to ``retention``.
 
     append          -> active segment -> readable
     take_sync, run  -> hard state, names, batches on the disk -> durable
@@ -45,7 +45,7 @@ class SegmentedLog(LogChanges):
         super().__init__(filesystem, directory, settings, clock, opened)
         self.states.drop_unless(self.holds)
         self.recovery = opened.recovery
-        self.owes_end = False  # a sync has ended since the durable end was noted
+        self.owes_end = False  # whether a sync has ended since the durable end was noted
         self._may_note_end = True
 
     @classmethod
@@ -58,14 +58,14 @@ class SegmentedLog(LogChanges):
         *,
         is_rejoining: bool = False,
     ) -> SegmentedLog:
-        """Open or create the log; ``recovery`` says what was found. Raises ``LogCorrupt``.
+        """Open or create the log; see its ``recovery`` for repairs. Raises ``LogCorrupt``.
 
         A log that is created ``is_rejoining`` belongs to a replica that may have voted and acknowledged
-        before: see ``HardState``. One that is there already has kept what it was created as.
+        before: see ``HardState``. An existing log keeps the flag of its creation.
         """
         opened = open_log(filesystem, directory, settings.index_interval_bytes, is_rejoining=is_rejoining)
         if opened.recovery.torn_tail is not None:
-            _log.warning("%s: what was never durable was cut off: %s", directory, opened.recovery.torn_tail)
+            _log.warning("%s: cut off a torn tail (never durable): %s", directory, opened.recovery.torn_tail)
         return cls(filesystem, directory, settings, clock, opened)
 
     @property
@@ -75,22 +75,22 @@ class SegmentedLog(LogChanges):
 
     @property
     def segment_bytes(self) -> int:
-        """At which size a segment is closed."""
+        """The size in bytes at which a segment is closed."""
         return self._settings.segment_bytes
 
     def reconfigure(self, settings: LogSettings) -> None:
-        """New sizes and times, from the next append on."""
+        """Use new sizes and times, from the next append on."""
         self._settings = settings
 
     def store_initial_membership(self, membership: Membership) -> None:
-        """Keep the membership before the first entry, unless one is kept; durable with the next sync."""
+        """Keep the membership before the first entry, if none is kept yet; durable with the next sync."""
         if self._members.base(self.first_index) is None:
             self._members.keep_base(
                 self.first_index, MembershipEntry(Index(self.first_index - 1), membership)
             )
 
     def append(self, batches: Sequence[Batch]) -> None:
-        """Put batches at the end; they are readable at once."""
+        """Append batches; they are readable at once."""
         require_follows(
             self._directory,
             batches,
@@ -105,7 +105,7 @@ class SegmentedLog(LogChanges):
             at = self._append_run(batches, at)
 
     def _append_run(self, batches: Sequence[Batch], at: int) -> int:
-        """Write as many batches as the active segment takes, at least one; return where to continue."""
+        """Write as many batches as fit into the active segment, at least one; return the next position."""
         size, size_max = self._active.size, self._settings.segment_bytes
         now_ms = self._clock.wall_ms()
         if size and (size + len(batches[at].data) > size_max or self._is_due(now_ms)):
@@ -164,29 +164,29 @@ class SegmentedLog(LogChanges):
         return now_ms - self._active_since_ms >= self._settings.segment_ms
 
     def date(self, now_ms: int) -> None:
-        """Segments of which it is not known when they were stored count as stored now.
+        """Set the storage time of segments with an unknown one to ``now_ms``.
 
-        That is so after a crash, where producers set the times of records.
+        The time is unknown after a crash if producers set the times of records.
         """
         for segment in (*self._segments.closed, self._active):
             if segment.stored_ms == NOT_DATED:
                 segment.stored_ms = now_ms
 
     def save_hard_state(self, hard_state: HardState) -> None:
-        """Durable once the next sync has run; costs no system call here."""
+        """Save a hard state; durable once the next sync has run. Makes no system call."""
         self._state.set_hard_state(hard_state)
 
     def note_commit_index(self, commit_index: Index) -> None:
-        """Keep a hint, written with the next sync and at ``close``."""
+        """Keep a commit hint, written with the next sync and at ``close``."""
         if commit_index > self._commit:
             self._commit = commit_index
 
     def tick(self) -> None:
-        """The next sync notes the durable end: the first one after each tick does."""
+        """Allow the next sync to note the durable end, once per tick."""
         self._may_note_end = True
 
     def take_sync(self) -> Sync | None:
-        """The flush for everything changed since the last call, or None."""
+        """The flush of all changes since the last call; None without changes."""
         sidecars_due = self._members.is_due or self.states.is_due
         is_end_due = self.owes_end and self._may_note_end
         if not (self._unsynced or self._state.is_dirty or self._names_changed or sidecars_due or is_end_due):
@@ -194,7 +194,7 @@ class SegmentedLog(LogChanges):
         notes_end, self._may_note_end = self._may_note_end, False
         self.owes_end = not notes_end
         files, names_changed = dict[File, None](), self._names_changed
-        # One that is under way may come to its end behind this one, which must not count its part unseen.
+        # An earlier sync may finish after this one, so this sync repeats the earlier one's part.
         for under_way in self._syncs:
             files |= dict.fromkeys(under_way.files)
             names_changed |= under_way.names_changed
@@ -223,7 +223,7 @@ class SegmentedLog(LogChanges):
         return self._epochs.encode(covers, self._members.below(covers))
 
     def sync_finished(self, sync: Sync) -> None:
-        """Move ``durable_index`` forward: up to where this and all earlier syncs have finished."""
+        """Raise ``durable_index`` up to where this and all earlier syncs have finished."""
         assert isinstance(sync, LogSync)
         sync.is_finished = True
         self._epochs_due |= sync.missed_epochs
@@ -231,7 +231,7 @@ class SegmentedLog(LogChanges):
             self._durable = max(self._durable, self._syncs.pop(0).covers)
 
     def rewrite_change(self) -> LogChange:
-        """Slots and epochs on the disk were damaged behind our back: what is known here is the truth."""
+        """Write slots and epochs again from memory, after damage to them on the disk."""
 
         def run() -> None:
             with self._failure.is_final():
@@ -243,7 +243,7 @@ class SegmentedLog(LogChanges):
         return LogChange(run, finish, is_long=False)
 
     def close_change(self, checkpoint: tuple[Index, bytes] | None = None) -> LogChange | None:
-        """Sync, keep checkpoint and commit hint, close the files. After a failed sync only the last."""
+        """Sync, write checkpoint and commit hint, close the files; after a failed sync only close them."""
         if self._closed:
             return None
         self._closed = True
@@ -266,7 +266,7 @@ class SegmentedLog(LogChanges):
         def run() -> None:
             try:
                 if syncs:
-                    syncs[-1].run()  # does what those before it have yet to do, too
+                    syncs[-1].run()  # includes the unfinished work of all earlier syncs
                 if checkpoint is not None and at is not None:
                     self._save_if_room(at, checkpoint[1])
                 with self._failure.is_final():
@@ -274,7 +274,7 @@ class SegmentedLog(LogChanges):
                         state.generation, self.first_index, durable_end, Index(self._commit)
                     )
                     state.save()
-                with contextlib.suppress(OSError, LogCorrupt):  # zeros cost nothing, damage is found later
+                with contextlib.suppress(OSError, LogCorrupt):  # zeros are harmless, damage is found later
                     active.end_fill()
             finally:
                 active.close_file()

@@ -1,11 +1,11 @@
-"""One slot of the hard state as bytes: what was written, and what became of it.
+"""One slot of the hard state as bytes: encoding, decoding, and the diagnosis of damage.
 
-Decides: whether a slot that cannot be read was being written when the power went (nothing depended on
-it) or was damaged later (it may have held a vote that counts). The sequence number stands once more
-behind the sealed values: a write that was cut short leaves two different ones, damage leaves equal ones.
-A single flipped bit is found by trying all of them, and turned back.
+Decides: whether an unreadable slot was being written when power was lost (nothing depended on
+it) or was damaged later (it may have held a vote that counts). The sequence number is written again
+after the sealed values: an interrupted write leaves two different numbers, damage leaves equal ones.
+A single flipped bit is found by trying all bits, and turned back.
 
-Leaves to others: which of two slots counts, and what follows from one that is lost (``durable_state``).
+Leaves to others: which of two slots counts, and the consequences of a lost slot (``durable_state``).
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _SLOT = struct.Struct(">QqqqqqqqQ?")
 _SEQUENCE = struct.Struct(">Q")
 _SEALED_BYTES = _SLOT.size + OVERHEAD_BYTES
 SLOT_BYTES = _SEALED_BYTES + _SEQUENCE.size
-_SEQUENCE_MAX = (1 << 63) - 1  # out of reach: a greater number was never written
+_SEQUENCE_MAX = (1 << 63) - 1  # no greater number is ever written
 _NO_VOTE = -1
-UNKNOWN_TERMS = 1 << 32  # of a durable end whose terms were not read; no checksum has so many bits
+UNKNOWN_TERMS = 1 << 32  # the checksum of terms that were not read; no real checksum has so many bits
 
 
 class DurableEnd(Struct, frozen=True):
-    """The durable end: entries up to ``last`` were durable; ``terms`` is a checksum of where terms begin."""
+    """The durable end: entries up to ``last`` were durable; ``terms`` is a checksum of the terms' starts."""
 
     last: EntryId
     terms: int
 
     @property
     def index(self) -> Index:
-        """The newest index that it covers."""
+        """The newest index of the durable end."""
         return self.last.index
 
 
@@ -48,7 +48,7 @@ INDEX_MAX = Index((1 << 62) - 1)
 
 
 def given_up(term: Term) -> DurableEnd:
-    """No log reaches so far: this one is being replaced, by that of a leader of ``term`` or a later one."""
+    """A durable end above any log: the log is being replaced by that of a leader of ``term`` or later."""
     return DurableEnd(EntryId(term, INDEX_MAX), UNKNOWN_TERMS)
 
 
@@ -72,21 +72,21 @@ class ReplicaState:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether the log is being replaced by a leader's, and nothing in the directory counts."""
+        """Whether a leader's log is replacing this one, so that nothing in the directory counts."""
         return self.durable_index == INDEX_MAX
 
 
 class SlotError(enum.Enum):
-    """Why a slot holds no values."""
+    """The reason why a slot holds no values."""
 
     ABSENT = "the file is missing"
-    TORN = "was being written when the power went"
+    TORN = "was being written when power was lost"
     LOST = "is damaged"
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The content of one of the files."""
+    """The content of one slot file."""
 
     sequence: int
     state: ReplicaState
@@ -94,13 +94,13 @@ class Slot:
 
 
 def initial_state(*, is_rejoining: bool = False) -> ReplicaState:
-    """The values before anything has happened."""
+    """The values of a new replica."""
     hard_state = HardState(Term(0), None, is_rejoining)
     return ReplicaState(hard_state, Index(0), Term(0), NOTHING_DURABLE, Index(-1))
 
 
 def encode_slot(sequence: int, state: ReplicaState) -> bytes:
-    """The bytes of a slot."""
+    """Encode the bytes of a slot."""
     vote = state.hard_state.voted_for
     return seal(
         _MAGIC,
@@ -120,7 +120,7 @@ def encode_slot(sequence: int, state: ReplicaState) -> bytes:
 
 
 def read_slot(filesystem: Filesystem, path: str) -> Slot | SlotError:
-    """The content of a slot's file, or why it does not count."""
+    """The content of a slot's file, or the reason why it has none."""
     try:
         data = filesystem.read_file(path)
     except FileNotFoundError:
@@ -140,7 +140,7 @@ def read_slot(filesystem: Filesystem, path: str) -> Slot | SlotError:
 
 
 def highest_number(filesystem: Filesystem, path: str) -> int:
-    """The highest sequence number in a torn slot. Used again, two torn writes could look like damage."""
+    """The highest sequence number in a torn slot. Its reuse could make two torn writes look like damage."""
     data = filesystem.read_file(path)
     return max(int.from_bytes(data[at : at + _SEQUENCE.size]) for at in (4, _SEALED_BYTES))
 

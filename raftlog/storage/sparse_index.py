@@ -1,9 +1,9 @@
-"""The sparse index of one segment: offset to position, time to offset, about one entry each 4 KB.
+"""The sparse index of one segment: offset to position, time to offset, about one entry per 4 KB.
 
-Rebuildable from the segment, so its file is written without a sync and believed only when its
-checksum and the size of the segment agree. Entry i names a batch by base offset and position, and
-the newest timestamp of all users' batches *before* it: timestamps may go back and forth, but the first batch
-that reaches a time lies just before the first entry that has already seen it.
+The index can be rebuilt from the segment. So its file is written without a sync, and is used only if its
+checksum and the size of the segment agree. Entry i has a batch's base offset, its position, and
+the newest timestamp of all user batches *before* it. Timestamps may go back and forth, but the first batch
+that reaches a time is just before the first entry with such a timestamp.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.sealed import OVERHEAD_BYTES, seal, unseal
 
 NOT_DATED = (1 << 63) - 1
-"""In place of when a segment was stored: it is not known, so the segment is not old."""
-INDEX_INTERVAL_BYTES: Final = 4096  # of a segment between two entries
+"""The storage time of a segment whose time is unknown, so that the segment is never old."""
+INDEX_INTERVAL_BYTES: Final = 4096  # the bytes of a segment between two entries
 _MAGIC = b"RLI1"
 _SUMMARY = struct.Struct(">qqqqqiI")
 _SUMMARY_BYTES = _SUMMARY.size + OVERHEAD_BYTES
@@ -39,17 +39,17 @@ class SegmentSummary:
     last_offset: int
     size_bytes: int
     max_timestamp: int
-    stored_ms: int = field(default=NOT_DATED, compare=False)  # the batches alone do not tell it
+    stored_ms: int = field(default=NOT_DATED, compare=False)  # cannot be derived from the batches alone
 
 
 def stored_by(header: BatchHeader, now_ms: int = NOT_DATED) -> int:
-    """When a batch was stored: as its leader has stamped it, or ``now_ms`` where producers set the times."""
+    """The time (ms) when a batch was stored: its leader's stamp, or ``now_ms`` if producers set the times."""
     stamped_ms = header.stamped_ms
     return now_ms if stamped_ms is None else stamped_ms
 
 
 class SparseIndex:
-    """In memory: three arrays of 64-bit numbers."""
+    """The index in memory: three arrays of 64-bit numbers."""
 
     __slots__ = ("_interval_bytes", "_next_position", "_offsets", "_positions", "_times")
 
@@ -61,7 +61,7 @@ class SparseIndex:
         self._times = array("q")
 
     def note(self, offset: int, position: int, max_timestamp_before: int) -> None:
-        """A batch begins there; it gets an entry when the last one is far enough behind."""
+        """Note the next batch; it gets an entry if the last entry is at least the interval before it."""
         if position >= self._next_position:
             self._offsets.append(offset)
             self._positions.append(position)
@@ -79,7 +79,7 @@ class SparseIndex:
         return self._offsets[at], self._positions[at]
 
     def before_time(self, timestamp_ms: int) -> tuple[int, int]:
-        """Offset and position of the entry behind which the first batch that reaches the time stands."""
+        """Offset and position of the entry from which to search for the first batch that reaches the time."""
         at = max(bisect_left(self._times, timestamp_ms) - 1, 0)
         return self._offsets[at], self._positions[at]
 
@@ -91,7 +91,7 @@ class SparseIndex:
         return copy
 
     def truncate(self, size_bytes: int) -> int:
-        """Forget batches from that position on; return the max timestamp before the last entry kept."""
+        """Forget batches from a position on; return the max timestamp before the last kept entry."""
         keep = bisect_left(self._positions, size_bytes)
         for column in (self._offsets, self._positions, self._times):
             del column[keep:]
@@ -99,7 +99,7 @@ class SparseIndex:
         return self._times[-1] if keep else NO_TIMESTAMP
 
     def encode(self, summary: SegmentSummary) -> bytes:
-        """The file's bytes: sealed summary, then the three columns."""
+        """Encode the file: the sealed summary, then the three columns."""
         columns = b"".join([_swapped(column).tobytes() for column in self._columns()])
         head = _SUMMARY.pack(
             summary.base_offset,
@@ -122,7 +122,7 @@ class SparseIndex:
 def build_index(
     batches: Iterable[tuple[int, BatchHeader]], interval_bytes: int
 ) -> tuple[SparseIndex, SegmentSummary | None]:
-    """The index of a segment whose batches, with their positions, are walked; no summary for an empty one."""
+    """The index of a segment from its walked batches, with the summary; None for an empty segment."""
     index = SparseIndex(interval_bytes)
     base, last, end, newest, stored_ms = -1, -1, 0, NO_TIMESTAMP, NO_TIMESTAMP
     for position, header in batches:
@@ -136,7 +136,7 @@ def build_index(
 
 
 def write_index(filesystem: Filesystem, path: str, index: SparseIndex, summary: SegmentSummary) -> None:
-    """Write the file anew, without a sync. A full disk is no error: the file can be built again."""
+    """Replace the index file, without a sync. A full disk is no error: the file can be built again."""
     with contextlib.suppress(OSError):
         filesystem.remove(path)
         file = filesystem.open(path, create=True)
@@ -147,7 +147,7 @@ def write_index(filesystem: Filesystem, path: str, index: SparseIndex, summary: 
 
 
 def load_summary(filesystem: Filesystem, path: str) -> SegmentSummary | None:
-    """The head of an index file; None when it is missing or wrong."""
+    """The head of an index file; None if the file is missing or damaged."""
     try:
         file = filesystem.open(path)
     except FileNotFoundError:
@@ -167,7 +167,7 @@ def load_summary(filesystem: Filesystem, path: str) -> SegmentSummary | None:
 def load_index(
     filesystem: Filesystem, path: str, summary: SegmentSummary, interval_bytes: int
 ) -> SparseIndex | None:
-    """The whole index; None when the file is missing, wrong, or not that of this segment."""
+    """The whole index; None if the file is missing, damaged, or of another segment."""
     try:
         data = filesystem.read_file(path)
     except FileNotFoundError:

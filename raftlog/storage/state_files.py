@@ -1,14 +1,14 @@
-"""The state machine's state beside its log: where segments begin, and as of the last checkpoint.
+"""Files with the state machine's state: at the start of segments, and at the last checkpoint.
 
-``<base>.state`` is the state that everything below a segment's base led to. It is kept as soon as that much
-is applied, so that a log which begins at that segment, because older ones were deleted or because it was
-received as a snapshot, never lacks what came before. ``snapshot`` is the checkpoint of a close or of much
-that was applied within one segment.
+``<base>.state`` is the state after all entries below a segment's base. It is kept as soon as these entries
+are applied. So a log that begins at that segment, because older segments were deleted or because it was
+received as a snapshot, always has the state before its first entry. ``snapshot`` is the checkpoint of a
+close, or of many applied entries in one segment.
 
-Each names the entry that it stands at, by index and term: it counts only in a log that holds this entry. A
-state may reach the disk before its entries do: what a majority holds is applied before the own disk has it.
+Each state names its entry, by index and term: it counts only in a log that holds this entry. A
+state may reach the disk before its entries: a majority's entries are applied before this disk has them.
 
-Decides which of these files is read, and which is of no use any more. A damaged one is passed over as long
+Decides which of these files is read, and which is no longer needed. A damaged file is passed over as long
 as an older one reaches the log. Leaves to others: when a state is kept (``applier``).
 """
 
@@ -31,12 +31,14 @@ _MAGIC = b"RLC2"
 _AT = struct.Struct(">qq")  # index and term of the entry
 
 Holds = Callable[[EntryId], bool]
-"""Whether a log holds an entry, or begins just behind it."""
+"""Whether a log holds an entry, or begins just after it."""
 
 
 class StateFiles:
-    """The states of one log. ``flush`` runs on the sync's thread, what changes call on theirs, one at a time.
-    Everything else belongs to the owner's, which waits for no disk.
+    """The state files of one log.
+
+    ``flush`` runs on the sync's thread; methods for a ``LogChange`` run on its thread, one at a time.
+    All others belong to the owner's thread, and do not wait for the disk.
     """
 
     __slots__ = ("_directory", "_due", "_filesystem", "_lock", "_standing")
@@ -45,7 +47,7 @@ class StateFiles:
         self._filesystem = filesystem
         self._directory = directory
         self._lock = threading.Lock()
-        self._due: dict[Index, tuple[EntryId, bytes]] = {}  # not on the disk yet
+        self._due: dict[Index, tuple[EntryId, bytes]] = {}  # states that are not on the disk yet
         self._standing = {
             Index(int(name[: -len(STATE_SUFFIX)]))
             for name in filesystem.list_directory(directory)
@@ -54,32 +56,32 @@ class StateFiles:
 
     @property
     def is_due(self) -> bool:
-        """Whether ``flush`` has something to write."""
+        """Whether ``flush`` has a state to write."""
         return bool(self._due)
 
     @property
     def standing(self) -> tuple[Index, ...]:
-        """The offsets where the log may begin with a durable state; rising."""
+        """The offsets, in rising order, at which the log may begin because a durable state exists."""
         with self._lock:
             return tuple(sorted(self._standing))
 
     def has(self, base: Index) -> bool:
-        """Whether the state below ``base`` is kept, or will be with the next sync."""
+        """Whether there is a state below ``base``, durable or due for the next sync."""
         return base in self._standing or base in self._due
 
     def keep(self, at: EntryId, state: bytes) -> None:
-        """Keep the state that everything up to ``at`` led to, with the next sync if the disk has room."""
+        """Keep the state after all entries up to ``at``; the next sync writes it if the disk has room."""
         with self._lock:
             self._due[Index(at.index + 1)] = at, state
 
     def flush(self) -> None:
-        """Write what is due. Where that fails, the log cannot begin there, and nothing else is lost."""
+        """Write the due states. A failure is ignored: the log then cannot begin at that state."""
         while (due := self._newest_due()) is not None:
             with contextlib.suppress(OSError):
                 self.save(*due)
             with self._lock:
                 base = Index(due[0].index + 1)
-                if self._due.get(base) is due:  # else another was kept meanwhile
+                if self._due.get(base) is due:  # else a newer state was kept meanwhile
                     del self._due[base]
 
     def _newest_due(self) -> tuple[EntryId, bytes] | None:
@@ -87,14 +89,14 @@ class StateFiles:
             return next(reversed(self._due.values()), None)
 
     def save(self, at: EntryId, state: bytes) -> None:
-        """Write one now, durably."""
+        """Write one state now, durably."""
         base = Index(at.index + 1)
         self._filesystem.replace_file(self._path(base), _encode(at, state))
         with self._lock:
             self._standing.add(base)
 
     def load(self, base: Index) -> bytes | None:
-        """The state below ``base``; None when it was not kept or is damaged."""
+        """The state below ``base``; None if it was not kept or is damaged."""
         try:
             found = _read(self._filesystem, self._path(base))
         except LogCorrupt:
@@ -106,7 +108,7 @@ class StateFiles:
         self._filesystem.replace_file(f"{self._directory}/{CHECKPOINT_NAME}", _encode(at, state))
 
     def drop_unless(self, holds: Holds) -> None:
-        """Remove sound states of entries that the log does not hold. One that cannot be removed stays."""
+        """Remove sound states of entries that the log does not hold; ignore failures."""
         for base in self.standing:
             path = self._path(base)
             with contextlib.suppress(OSError, LogCorrupt):
@@ -117,7 +119,7 @@ class StateFiles:
     def newest(self, holds: Holds) -> tuple[Index, bytes] | None:
         """The newest sound state of an entry that the log holds.
 
-        Raises ``LogCorrupt`` when there is none because one is damaged.
+        Raises ``LogCorrupt`` if damage left no such state.
         """
         found: list[tuple[EntryId, bytes]] = []
         damage: LogCorrupt | None = None
@@ -130,14 +132,14 @@ class StateFiles:
             if state is not None and holds(state[0]):
                 found.append(state)
                 if path.endswith(STATE_SUFFIX):
-                    break  # older ones are no better
+                    break  # older states are not better
         if not found and damage is not None:
             raise damage
         newest = max(found, key=lambda state: state[0].index, default=None)
         return None if newest is None else (newest[0].index, newest[1])
 
     def remove_below(self, base: Index, *, above: int = -1) -> None:
-        """States below ``base`` are of no use, but for those up to ``above``. Durable with the directory."""
+        """Remove the states below ``base``, except those up to ``above``. Durable after a directory sync."""
         for older in [known for known in self.standing if above < known < base]:
             self._filesystem.remove(self._path(older))
             with self._lock:
@@ -146,7 +148,7 @@ class StateFiles:
             self._due = {kept: due for kept, due in self._due.items() if kept >= base}
 
     def remove_between(self, first: int, last: int) -> None:
-        """No segment begins at ``first..last`` any more: the log never will. Durable with the directory."""
+        """Remove states at ``first..last``, where no segment begins. Durable after a directory sync."""
         for base in [known for known in self.standing if first <= known <= last]:
             self._filesystem.remove(self._path(base))
             with self._lock:
@@ -157,7 +159,7 @@ class StateFiles:
     def remove_superseded(self, start: Index, end: Index) -> None:
         """Remove the states below ``end``, but not the state at the log's ``start``. Durable on return.
 
-        Raises ``OSError``: some of them may be left.
+        Raises ``OSError``; some states may then be left.
         """
         checkpoint = f"{self._directory}/{CHECKPOINT_NAME}"
         self.remove_below(end, above=start)
@@ -176,12 +178,12 @@ class StateFiles:
 
 
 def load_checkpoint(filesystem: Filesystem, directory: str) -> tuple[EntryId, bytes] | None:
-    """The checkpoint alone, or None when there is none. Raises ``LogCorrupt`` when it is damaged."""
+    """The checkpoint alone; None if there is none. Raises ``LogCorrupt`` if it is damaged."""
     return _read(filesystem, f"{directory}/{CHECKPOINT_NAME}")
 
 
 def damaged_states(filesystem: Filesystem, directory: str) -> list[str]:
-    """Names of checkpoint and states that are not as they were written."""
+    """Names of the damaged files among checkpoint and states."""
     return [
         name
         for name in filesystem.list_directory(directory)
@@ -214,7 +216,7 @@ def _encode(at: EntryId, state: bytes) -> bytes:
 
 
 def _peek(filesystem: Filesystem, path: str) -> EntryId:
-    """The entry that a state says it stands at, sound or not."""
+    """The entry that a state file names, whether the file is sound or not."""
     file = filesystem.open(path)
     try:
         return _entry(file.read_at(len(_MAGIC), _AT.size))
@@ -224,7 +226,7 @@ def _peek(filesystem: Filesystem, path: str) -> EntryId:
 
 def _entry(head: Buffer) -> EntryId:
     if len(head) < _AT.size:
-        raise LogCorrupt("a state ends before its head does")
+        raise LogCorrupt("a state file is truncated in its head")
     index, term = _AT.unpack_from(head)
     return EntryId(Term(term), Index(index))
 

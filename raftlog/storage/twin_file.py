@@ -1,11 +1,12 @@
-"""Small files that no peer can restore, kept twice: damage to one is repaired from the other.
+"""Small files that no peer can restore, kept twice: a damaged copy is repaired from the other.
 
-``<name>`` and ``<name>.twin``, below a data directory, hold the same two lines: the JSON of
+``<name>`` and ``<name>.twin``, below a data directory, hold two equal lines: the JSON of
 ``[number, value]``, then the CRC-32C, in hexadecimal, of the name and that line. The number rises with every
-change, so an older copy that comes back loses against the newer one; the name in the checksum keeps a file
-from passing for another. Each is replaced atomically and durably, the plain one first.
+change, so an older copy loses against a newer one; the name in the checksum keeps a file
+from being mistaken for another. Each copy is replaced atomically and durably, the plain one first.
 
-Decides: which copy counts. Leaves to others: what the values mean, and what follows when both are lost.
+Decides: which copy counts. Leaves to others: the meaning of values, and the consequences of losing both
+copies.
 """
 
 from __future__ import annotations
@@ -35,21 +36,21 @@ class _Copy(Generic[Value]):
 
 
 def load(filesystem: Filesystem, root: str, name: str, kind: type[Value]) -> Value | None:
-    """The value of a name; None when neither file is there. A copy that is not whole is written again.
+    """Read a value; None if neither file exists. Writes a damaged or older copy again.
 
-    Raises ``LogCorrupt`` when files are there and none is whole, and ``OSError``.
+    Raises ``LogCorrupt`` if files exist and none is whole, and ``OSError``.
     """
     copies = _copies(filesystem, root, name, kind)
     newest = _newest(copies.values())
     if newest is None:
         if any(filesystem.exists(path) for path in copies):
             raise LogCorrupt(
-                f"{root}/{name} and its twin are damaged: neither has the checksum that it names"
+                f"{root}/{name} and its twin are damaged: neither matches the checksum in its last line"
             )
         return None
     for path, copy in copies.items():
         if copy != newest:
-            _log.warning("%s is missing, damaged or older than its twin: it is written again", path)
+            _log.warning("%s is missing, damaged or older than its twin: restored from the twin", path)
             try:
                 filesystem.replace_file(path, _bytes(name, newest))
             except OSError as error:
@@ -59,7 +60,7 @@ def load(filesystem: Filesystem, root: str, name: str, kind: type[Value]) -> Val
 
 
 def keep(filesystem: Filesystem, root: str, name: str, value: object) -> None:
-    """Put a value in place of what was there, durably. Raises ``OSError``."""
+    """Replace a value, durably. Raises ``OSError``."""
     copies = _copies(filesystem, root, name, msgspec.Raw)
     before = _newest(copies.values())
     data = _bytes(name, _Copy(0 if before is None else before.number + 1, value))
@@ -68,7 +69,7 @@ def keep(filesystem: Filesystem, root: str, name: str, value: object) -> None:
 
 
 def damaged(filesystem: Filesystem, root: str, name: str) -> list[str]:
-    """Paths of the copies that are missing, damaged or older than the other. Nothing is written."""
+    """Paths of the copies that are missing, damaged or older than the other. Writes nothing."""
     copies = _copies(filesystem, root, name, msgspec.Raw)
     if not any(filesystem.exists(path) for path in copies):
         return []
@@ -79,9 +80,9 @@ def damaged(filesystem: Filesystem, root: str, name: str) -> list[str]:
 def _copies(
     filesystem: Filesystem, root: str, name: str, kind: type[Value]
 ) -> dict[str, _Copy[Value] | None]:
-    """By path. None for one that is missing or not whole, or that the disk cannot read (EIO).
+    """The copies by path; None for a copy that is missing, not whole, or unreadable (EIO).
 
-    Raises ``OSError`` when neither can be read.
+    Raises ``OSError`` if neither can be read.
     """
     found: dict[str, _Copy[Value] | None] = {}
     unreadable: list[OSError] = []

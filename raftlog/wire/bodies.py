@@ -1,4 +1,4 @@
-"""The bodies of requests and responses, one struct for each.
+"""The structs of request and response bodies.
 
 Requests refuse unknown fields, so that misspelt options are not ignored. Responses allow them, since fields
 may be added. Offsets are JSON numbers; times are milliseconds since 1970.
@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 from raftlog.wire import limits
 
 Encoding = Literal["utf8", "json", "base64"]
-"""The form of a value in JSON: a string with its text, JSON, or base64."""
+"""The encoding of a value in JSON: a string with its text, JSON, or base64."""
 
 
 def matching(pattern: str) -> msgspec.Meta:
@@ -28,9 +28,9 @@ def matching(pattern: str) -> msgspec.Meta:
 
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=limits.INT64_MAX)]
-"""A number without a limit of its own. Every language and every row can hold it."""
+"""An integer without a limit of its own, which every language and every row can hold."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=limits.INT64_MAX)]
-"""A number, of bytes or milliseconds for instance, that is not negative."""
+"""A non-negative integer, for instance of bytes or milliseconds."""
 PartitionNumber = Annotated[int, msgspec.Meta(ge=0, le=limits.PARTITIONS_MAX)]
 OffsetNumber = Annotated[int, msgspec.Meta(ge=0, le=limits.OFFSET_MAX)]
 
@@ -40,11 +40,11 @@ RecordText = Annotated[str, msgspec.Meta(max_length=limits.RECORD_TEXT_CHARACTER
 """The key of a record, or the name or the value of a header."""
 ConfigText = Annotated[str, msgspec.Meta(max_length=limits.CONFIG_TEXT_CHARACTERS_MAX)]
 ConfigValue = Int64 | ConfigText | bool | float
-"""The value of a topic's setting. A text may have a unit, such as ``10GiB`` or ``14d``."""
+"""The value of a topic's setting. A text may include a unit, such as ``10GiB`` or ``14d``."""
 SettingValue = int | str | bool | float
 """The value of a topic's setting as a broker shows it: bytes, milliseconds, a number, a text or a boolean."""
 PresetName = Literal["latency", "throughput"]
-"""Settings of a topic under one name; those in the same body take precedence."""
+"""A named set of a topic's settings; settings in the same body take precedence."""
 Tag = Annotated[
     str,
     msgspec.Meta(min_length=1, max_length=limits.TAG_CHARACTERS_MAX),
@@ -69,7 +69,7 @@ class Answer(msgspec.Struct):
 
 
 class CreateTopic(Request):
-    """Body of ``POST /v1/topics``. The replication factor defaults to 3; with one or two brokers to 1."""
+    """Body of ``POST /v1/topics``. The replication factor defaults to 3, or to 1 with one or two brokers."""
 
     name: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": limits.NAME_PATTERN})]
     partitions: Annotated[int, msgspec.Meta(ge=1, le=limits.PARTITIONS_MAX)] = 1
@@ -87,7 +87,7 @@ class CreateTopic(Request):
 
 
 class ChangeTopic(Request):
-    """Body of ``PATCH`` of a topic or its config: names to values; ``null`` resets to the default."""
+    """Body of ``PATCH`` of a topic or its config: values by setting; ``null`` resets to the default."""
 
     config: Annotated[
         dict[ConfigText, ConfigValue | None], msgspec.Meta(max_length=limits.CONFIG_KEYS_MAX)
@@ -96,9 +96,10 @@ class ChangeTopic(Request):
 
 
 class AddPartitions(Request):
-    """Body of ``:add``. ``expected`` is the number of partitions before, by default that of now.
+    """Body of ``:add``. ``expected``: the number of partitions before, by default the present number.
 
-    With ``expected`` the request is safe to repeat: a topic with ``expected + count`` stays as it is.
+    With ``expected`` the request is safe to repeat: a topic with ``expected + count`` partitions stays as it
+    is.
     """
 
     count: Annotated[int, msgspec.Meta(ge=1, le=limits.PARTITIONS_MAX)]
@@ -112,7 +113,7 @@ PartitionNumbers = Annotated[list[PartitionNumber], msgspec.Meta(max_length=limi
 class DecommissionPartitions(Request):
     """Body of ``:decommission``: the last partitions of the topic, by number, or the last ``count``.
 
-    ``expected`` is the number of partitions that took records before, by default that of now. With it a
+    ``expected``: the number of partitions that took records before, by default the present number. With it a
     request with ``count`` is safe to repeat.
     """
 
@@ -122,13 +123,13 @@ class DecommissionPartitions(Request):
 
 
 class RecommissionPartitions(Request):
-    """Body of ``:recommission``: partitions that take records again, by default all that do not."""
+    """Body of ``:recommission``: partitions that take records again, by default all decommissioned ones."""
 
     partitions: PartitionNumbers = []
 
 
 class DeleteBefore(Request):
-    """Body of ``:delete-before``: all records of the partition below ``offset``."""
+    """Body of ``:delete-before``: deletes all records of the partition below ``offset``."""
 
     offset: OffsetNumber
 
@@ -141,9 +142,9 @@ class RecordsDeleted(Answer):
 
 
 class SetArchived(Request):
-    """Body of ``:set-archived``: all records of the partition below ``offset`` are in an archive.
+    """Body of ``:set-archived``: states that all records below ``offset`` are in an archive.
 
-    A lower offset than before counts only with ``allow_lower``.
+    A lower offset than the present one counts only with ``allow_lower``.
     """
 
     offset: OffsetNumber
@@ -160,7 +161,8 @@ class ArchivedUpTo(Answer):
 class RemovedPartition(Answer):
     """A partition that was decommissioned and removed.
 
-    ``records_end`` is one past its newest record. A later partition of this number begins at ``next_offset``.
+    ``records_end`` is one past its newest record. A later partition of equal number begins at
+    ``next_offset``.
     """
 
     partition: int
@@ -171,7 +173,7 @@ class RemovedPartition(Answer):
 class TopicDescription(Answer, omit_defaults=True):
     """One topic. ``config`` is complete, defaults included. ``decommissioned`` partitions take no records.
 
-    ``removed`` has the last removed partition of each number, also where there is a later one.
+    ``removed`` has the last removed partition of each number, also if there is a later partition.
     """
 
     name: str
@@ -186,13 +188,13 @@ class TopicDescription(Answer, omit_defaults=True):
 
 
 class PartitionsAdded(TopicDescription, omit_defaults=False):
-    """The topic with its new partitions, and what to know about their keys."""
+    """The topic with its new partitions, and warnings about its keys."""
 
     warnings: list[str] = []
 
 
 class PartitionsDecommissioned(TopicDescription, omit_defaults=False):
-    """The topic, and what to know about its keys and about when the partitions are removed."""
+    """The topic, with warnings about its keys and about the removal of the partitions."""
 
     warnings: list[str] = []
 
@@ -205,7 +207,7 @@ class TopicList(Answer):
 
 
 class TopicConfig(Answer):
-    """``config`` has the effective settings; ``overrides`` those that were set on this topic."""
+    """``config`` has the effective settings; ``overrides`` the settings of this topic."""
 
     config: dict[str, SettingValue]
     overrides: dict[str, SettingValue]
@@ -213,7 +215,7 @@ class TopicConfig(Answer):
 
 
 class TopicDeleted(Answer):
-    """The metadata contains the deletion from this version on."""
+    """A deleted topic, and the metadata version from which it is deleted."""
 
     name: str
     metadata_version: int
@@ -225,7 +227,7 @@ class TopicDeleted(Answer):
 class TransferLeadership(Request):
     """Body of ``:transfer-leadership``. Without ``to``: the most up-to-date replica.
 
-    With ``leader_epoch`` the request is safe to repeat: once a leader of a later epoch leads,
+    With ``leader_epoch`` the request is safe to repeat: if a leader of a later epoch leads already,
     nothing changes.
     """
 
@@ -255,7 +257,7 @@ class SetReplicas(Request):
 
 
 class UnsafeRecover(Request):
-    """Body of ``:unsafe-recover``. The response without ``confirm`` has the phrase."""
+    """Body of ``:unsafe-recover``. The response to a request without ``confirm`` has the phrase."""
 
     confirm: Annotated[str, msgspec.Meta(max_length=limits.CONFIRM_CHARACTERS_MAX)] | None = None
 
@@ -291,13 +293,14 @@ class PartitionDescription(Answer):
     ``rejoining`` are voters that have lost files: they count towards no majority until the brokers in
     ``awaited`` have answered and their logs contain the index that the leader then names. Without a leader
     ``offline`` lists all replicas that do not serve, and ``awaited`` their brokers: an election needs some of
-    them. ``readers_held_ms`` is for how long the oldest open transaction, which begins at
+    them. ``readers_held_ms``: the time for which the oldest open transaction, which begins at
     ``last_stable_offset``, has held back readers of committed records. Records below
-    ``archived_up_to`` are in an archive; ``awaiting_archive_bytes`` is what retention keeps only until it is
-    archived, because the topic requires it. All groups that ``retention.consumed.by`` names have consumed the
-    records below ``consumed_up_to`` (-1 where it names none); ``held_back_by`` is the slowest. ``state`` is
-    ``sealing`` until no leader can take records of producers any more, and ``decommissioned`` from then on.
-    ``records_end`` is one past the newest record that the partition has had, -1 where none is known.
+    ``archived_up_to`` are in an archive; ``awaiting_archive_bytes`` are the bytes that retention keeps only
+    until they are archived, because the topic requires it. All groups that ``retention.consumed.by`` names
+    have consumed the records below ``consumed_up_to`` (-1 if it names none); ``held_back_by`` is the slowest
+    group. ``state`` is ``sealing`` until no leader can take records of producers any more, and then
+    ``decommissioned``. ``records_end`` is one past the newest record that the partition ever had, -1 if
+    unknown.
     """
 
     partition: int
@@ -334,10 +337,10 @@ class PartitionList(Answer):
 
 
 class FoundOffset(Answer):
-    """The offset of a position; ``timestamp`` is that record's, ``None`` without a record.
+    """The offset of a position, and the ``timestamp`` of its record; ``None`` without a record.
 
-    ``archived_from`` comes with ``at=earliest``: the first offset in the archive, ``None`` without any. Then
-    ``offset`` is that one if the log begins above it.
+    ``archived_from`` is sent for ``at=earliest``: the first offset in the archive, ``None`` without one. Then
+    ``offset`` equals it if the log begins above it.
     """
 
     offset: int
@@ -351,11 +354,11 @@ class FoundOffset(Answer):
 class NewRecord(Request):
     """One record to be stored.
 
-    A string is stored as its UTF-8 bytes, everything else as compact JSON, ``null`` as a null value;
+    A string is stored as its UTF-8 bytes, all other values as compact JSON, ``null`` as a null value;
     ``encoding`` changes that for strings, ``key_encoding`` for ``key``. ``timestamp`` is
     RFC 3339 or milliseconds, and is stored by topics with create times. ``delay``, such as ``30m``, or
-    ``deliver_at``, RFC 3339 or milliseconds, hold the record back; all records of a
-    request have one, or none.
+    ``deliver_at``, RFC 3339 or milliseconds, delay the delivery of the record; either all records of a
+    request have one of them, or none.
     """
 
     value: msgspec.Raw
@@ -382,7 +385,7 @@ class Produce(Request):
 
 
 class RecordDurability(Answer):
-    """The durability of acknowledged records; ``replicas`` have fsynced them."""
+    """The durability of acknowledged records; ``replicas``: the number of replicas that have fsynced them."""
 
     acks: str
     committed: bool
@@ -413,13 +416,13 @@ class Produced(Answer, omit_defaults=True):
 
 
 class Accepted(Answer):
-    """Response to ``acks=0``: accepted, without an outcome."""
+    """Response to ``acks=0``: the number of accepted records; their outcome is not reported."""
 
     accepted: int
 
 
 class BatchesProduced(Answer):
-    """Response to a binary produce. ``duplicate``: the batches were stored before."""
+    """Response to a binary produce. ``duplicate``: the batches had been stored before."""
 
     partition: int
     base_offset: int
@@ -431,7 +434,7 @@ class BatchesProduced(Answer):
 
 
 class CreateProducer(Request):
-    """Body of ``POST /v1/producers``: an empty object, or none."""
+    """Body of ``POST /v1/producers``: an empty object, or no body."""
 
 
 class ProducerIdentity(Answer):
@@ -445,9 +448,9 @@ class ProducerIdentity(Answer):
 
 
 class FetchedRecord(Answer, omit_defaults=True):
-    """One stored record. ``size_bytes`` are its bytes in the log.
+    """One stored record. ``size_bytes``: its bytes in the log.
 
-    ``crc`` is the CRC-32C of its batch, ``record_crc`` that of its own key, value and headers.
+    ``crc`` is the CRC-32C of its batch, ``record_crc`` the CRC-32C of its own key, value and headers.
     ``headers_raw`` has the headers that repeat or are not UTF-8, as names and base64.
     """
 
@@ -461,7 +464,7 @@ class FetchedRecord(Answer, omit_defaults=True):
     tags: list[str]
     size_bytes: int
     crc: int
-    record_crc: int | UnsetType = UNSET  # a broker of an earlier version sends none
+    record_crc: int | UnsetType = UNSET  # a broker of an earlier version does not send it
     key_encoding: Literal["base64"] | UnsetType = UNSET
     headers_raw: list[tuple[str, str | None]] | UnsetType = UNSET
 
@@ -474,8 +477,10 @@ class SkippedRange(Answer):
 
 
 class Fetched(Answer, omit_defaults=True):
-    """Response to a JSON fetch. Continue at ``next_offset``. ``skipped`` comes with ``undecodable=skip``
-    only. The records of an ``archived`` response are below the log start, and come from the archive.
+    """Response to a JSON fetch. Continue at ``next_offset``.
+
+    ``skipped`` is sent only for ``undecodable=skip``. If ``archived``, the records are below the log start
+    and come from the archive.
     """
 
     topic: str
@@ -491,7 +496,7 @@ class Fetched(Answer, omit_defaults=True):
 
 
 class Message(FetchedRecord, omit_defaults=True, kw_only=True):
-    """One record with its address."""
+    """One record with its topic and partition."""
 
     topic: str
     partition: int
@@ -509,13 +514,13 @@ class BrokerDescription(Answer):
     alive: bool
     draining: bool
     decommissioned: bool = False
-    replicas: int | None = None  # that it has or shall have; only where one broker is asked for
+    replicas: int | None = None  # present and assigned replicas; only in the description of one broker
     metadata_voter: bool = False  # whether it is one of the brokers that elect the controller
-    incarnation: str = ""  # of its process; only where one broker is asked for
+    incarnation: str = ""  # of its process; only in the description of one broker
 
 
 class BrokerForgotten(Answer):
-    """A broker was removed for good. The metadata have neither it nor its id from ``metadata_version`` on."""
+    """A removed broker. From ``metadata_version`` on the metadata contain neither the broker nor its id."""
 
     broker_id: int
     metadata_version: int
@@ -529,7 +534,7 @@ class BrokerList(Answer):
 
 
 class ClusterDescription(Answer):
-    """The cluster as this broker knows it; ``controller`` is a broker id.
+    """The cluster according to this broker; ``controller`` is a broker id.
 
     ``metadata_voters`` elect the controller; all other brokers have copies of the metadata.
     """
@@ -540,7 +545,7 @@ class ClusterDescription(Answer):
     brokers: int
     version: str
     metadata_voters: list[int] = []
-    feature_level: int = 1  # what all brokers understand
+    feature_level: int = 1  # the level that all brokers support
 
 
 class RefusedReplica(Answer):
@@ -555,7 +560,7 @@ class RefusedReplica(Answer):
 class ControllerDescription(Answer):
     """The active controller, and the replicas that brokers have refused in the last minute.
 
-    ``refused_replicas`` is ``None`` when the controller did not answer in time.
+    ``refused_replicas`` is ``None`` if the controller did not answer in time.
     """
 
     broker_id: int
@@ -573,14 +578,14 @@ class Version(Answer):
 class BrokerState(Answer):
     """The state of a broker's disk and replicas."""
 
-    takes_records: bool  # its disk has more than the reserve left, and no log waits for room
+    takes_records: bool  # the disk has more free space than the reserve, and no log waits for room
     disk_free_bytes: int
     disk_reserve_bytes: int
-    failed_replicas: int  # that should serve here and do not
+    failed_replicas: int  # replicas that should serve on this broker and do not
 
 
 class BrokerHealth(Answer, omit_defaults=True):
-    """``checks`` names each condition and whether it is met; ``broker`` is there for readiness alone."""
+    """The health of a broker: whether each condition in ``checks`` is met; ``broker``: readiness only."""
 
     status: Literal["ok", "unavailable"]
     checks: dict[str, bool]

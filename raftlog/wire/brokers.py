@@ -1,4 +1,4 @@
-"""The operations on brokers: look at one, drain, decommission and forget it."""
+"""The operations on brokers: list, describe, drain, decommission and forget."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ DRAIN = Operation(
     request="POST /v1/brokers/{broker}:drain",
     summary="Drain a broker",
     text=(
-        "It gets no new replicas and hands its leaderships over; the replicas that it has stay. "
-        "`:recommission` ends it. Refused where another broker is drained or down, and the brokers that are "
-        "left could not hold every topic."
+        "The broker gets no new replicas and hands its leaderships over; its replicas stay. "
+        "`:recommission` ends it. Refused if another broker is drained or down, and the remaining "
+        "brokers could not hold every topic."
     ),
     leader=Leader.CONTROLLER,
     answer=bodies.BrokerDescription,
@@ -50,8 +50,8 @@ DECOMMISSION = Operation(
     request="POST /v1/brokers/{broker}:decommission",
     summary="Decommission a broker",
     text=(
-        "Its replicas move to other brokers, which must be enough to hold them, and it loses its vote on "
-        "metadata. Once `replicas` is 0 and `metadata_voter` false its process can be stopped for good. "
+        "Its replicas move to other brokers, which must be enough to hold them, and the broker loses its "
+        "vote on metadata. Once `replicas` is 0 and `metadata_voter` is false, stop its process permanently. "
         "`:recommission` ends it at any time."
     ),
     leader=Leader.CONTROLLER,
@@ -67,8 +67,8 @@ DECOMMISSION = Operation(
 RECOMMISSION = Operation(
     name="brokers.recommission",
     request="POST /v1/brokers/{broker}:recommission",
-    summary="Use a broker again",
-    text="Ends draining and decommissioning. Replicas that have moved stay where they are.",
+    summary="Recommission a broker",
+    text="Ends draining and decommissioning. Replicas that have moved do not move back.",
     leader=Leader.CONTROLLER,
     answer=bodies.BrokerDescription,
     success={200: "the broker"},
@@ -82,15 +82,15 @@ RECOMMISSION = Operation(
 FORGET = Operation(
     name="brokers.forget",
     request="POST /v1/brokers/{broker}:forget",
-    summary="Remove a broker for good",
+    summary="Remove a broker permanently",
     text=(
         "For a broker that is stopped, holds no replica and has no vote on metadata: decommissioned, dead "
-        "for `timing.restore_after_ms`, or never started. It leaves all lists, its id is not given again, "
+        "for `timing.restore_after_ms`, or never started. All lists omit it, its id is not used again, "
         "and its process is refused if it starts again. Safe to repeat."
     ),
     leader=Leader.CONTROLLER,
     answer=bodies.BrokerForgotten,
-    success={200: "it is removed"},
+    success={200: "the broker is removed"},
     errors=(
         errors.BrokerNotFound,
         errors.Conflict,

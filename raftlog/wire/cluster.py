@@ -20,7 +20,7 @@ CONTROLLER = Operation(
     summary="Find the controller",
     text=(
         "`refused_replicas` are new replicas that live brokers could not open in the last minute; `null` "
-        "when the controller does not answer in time."
+        "if the controller does not answer in time."
     ),
     leader=Leader.METADATA,
     answer=bodies.ControllerDescription,

@@ -1,4 +1,4 @@
-"""The bodies of requests about the dead letters of consumer groups, and of their responses."""
+"""The operations on dead letters of consumer groups, with their bodies."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class LetterOrigin(Answer):
 
 
 class DeadLetterDescription(Answer, omit_defaults=True):
-    """One dead letter. ``id`` is its origin as text; ``partition`` and ``offset`` are where it is stored.
+    """One dead letter. ``id`` is its origin as text; ``partition`` and ``offset`` are its own position.
 
-    Key, headers and tags are those of the record that failed, as in a fetch. ``value`` is left out above
+    Key, headers and tags are those of the failed record, as in a fetch. ``value`` is omitted above
     1 MiB, and by requests that redrive or discard. ``size_bytes`` is the size of the dead letter.
     """
 
@@ -49,9 +49,9 @@ class DeadLetterDescription(Answer, omit_defaults=True):
 
 
 class DeadLetterList(Answer):
-    """Open dead letters. Null as ``next_page_token`` ends the list; an empty page does not.
+    """A page of open dead letters. The list ends when ``next_page_token`` is null, not with an empty page.
 
-    ``foreign`` counts the records of the dead-letter topic that are no dead letters and were skipped.
+    ``foreign`` counts skipped records of the dead-letter topic that are not dead letters.
     """
 
     items: list[DeadLetterDescription]
@@ -74,10 +74,10 @@ class SettleDeadLetters(Request):
 
 
 class DeadLettersSettled(Answer):
-    """The dead letters that were settled, or with ``dry_run`` would be.
+    """The dead letters that were settled, or with ``dry_run`` would be settled.
 
     Continue with ``next_page_token`` as ``page_token``. ``left`` counts dead letters of a queue whose records
-    are not in its topic any more: they stay open.
+    are no longer in its topic: they stay open.
     """
 
     items: list[DeadLetterDescription]
@@ -93,7 +93,7 @@ LIST = Operation(
     request="GET /v1/dead-letters/{topic}/{group}",
     summary="List the open dead letters of a group",
     text=(
-        "Partition by partition, the oldest first. One request reads a bounded part of the dead-letter "
+        "Partition by partition, the oldest first. One request reads a limited part of the dead-letter "
         "topic: continue with `next_page_token` as `page_token` until it is null, even after an empty page."
     ),
     leader=Leader.PARTITION,
@@ -110,19 +110,19 @@ LIST = Operation(
 REDRIVE = Operation(
     name="dead_letters.redrive",
     request="POST /v1/dead-letters/{topic}/{group}:redrive",
-    summary="Try dead letters again",
+    summary="Redrive dead letters",
     text=(
         "Appends each record to the retry topic of the group, then settles its dead letter. If the group "
-        "works off the topic as a queue, its jobs are delivered again instead; dead letters whose records "
-        "are not in the topic any more, or have other tags than the queue, stay open: `left` counts them. "
-        "With `dry_run` only shows what would "
-        "change. Repeat it after an unknown outcome (504): what is settled is not selected again, a "
+        "uses the topic as a queue, its jobs are delivered again instead; dead letters whose records "
+        "are no longer in the topic, or have other tags than the queue, stay open: `left` counts them. "
+        "With `dry_run` nothing changes; the response shows the affected dead letters. "
+        "Repeat the request after an unknown outcome (504): settled dead letters are not selected again; a "
         "record that was appended before is tried twice."
     ),
     leader=Leader.PARTITION,
     body=SettleDeadLetters,
     answer=DeadLettersSettled,
-    success={200: "what was redriven"},
+    success={200: "the redriven dead letters"},
     errors=(
         *STORED,
         errors.TopicNotFound,
@@ -138,11 +138,11 @@ DISCARD = Operation(
     name="dead_letters.discard",
     request="POST /v1/dead-letters/{topic}/{group}:discard",
     summary="Discard dead letters",
-    text="Settles dead letters without another attempt. With `dry_run` only shows what would change.",
+    text="Settles dead letters without another attempt. With `dry_run` nothing changes.",
     leader=Leader.PARTITION,
     body=SettleDeadLetters,
     answer=DeadLettersSettled,
-    success={200: "what was discarded"},
+    success={200: "the discarded dead letters"},
     errors=(
         *STORED,
         errors.TopicNotFound,

@@ -1,4 +1,4 @@
-"""The bodies of requests about delayed messages and of their responses."""
+"""The operations on delayed messages, with their bodies."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from raftlog.wire.bodies import Answer, Brief, Encoding, Int64, Request
 from raftlog.wire.groups import Duration
 from raftlog.wire.operation import STORED, Leader, Nothing, Operation
 
-DELAYED_RECORDS_MAX = 900  # of one request
+DELAYED_RECORDS_MAX = 900  # per request
 DELAYED_BYTES_MAX = 8 << 20
-SHOWN_MAX = 100  # in one page: each is read from the log
+SHOWN_MAX = 100  # per page: each message is read from the log
 
 StateName = Literal["pending", "delivering", "failed"]
 
 
 class RescheduleMessage(Request):
-    """Body of ``PATCH`` of a delayed message: one of the two."""
+    """Body of ``PATCH`` of a delayed message: ``delay`` or ``deliver_at``."""
 
     delay: Duration | None = None
     deliver_at: Int64 | Brief | None = None
 
 
 class DelayedMessage(Answer, omit_defaults=True):
-    """A message that is not in its topic yet. ``reason`` says why one has ``failed``."""
+    """A message that is not in its topic yet. ``reason``: why a message has ``failed``."""
 
     delayed_id: str
     topic: str
@@ -63,8 +63,8 @@ LIST = Operation(
     request="GET /v1/delayed",
     summary="List delayed messages",
     text=(
-        f"Those that are not in their topics yet, by id; at most {SHOWN_MAX} in a page, fewer if their keys "
-        "are large."
+        f"The messages that are not in their topics yet, by id; at most {SHOWN_MAX} in a page, fewer if "
+        "their keys are large."
     ),
     leader=Leader.DELAYED,
     answer=DelayedList,
@@ -76,9 +76,7 @@ DESCRIBE = Operation(
     name="delayed.describe",
     request="GET /v1/delayed/{delayed_id}",
     summary="Describe a delayed message",
-    text=(
-        "With its record. A message that was delivered in the last 10 minutes is `delayed_already_delivered`."
-    ),
+    text=("With its record. The error is `delayed_already_delivered` for 10 minutes after a delivery."),
     leader=Leader.DELAYED,
     answer=DelayedMessageDescription,
     success={200: "the message"},
@@ -93,7 +91,7 @@ RESCHEDULE = Operation(
     name="delayed.reschedule",
     request="PATCH /v1/delayed/{delayed_id}",
     summary="Reschedule a delayed message",
-    text="Also one that has failed, which is tried again then.",
+    text="Also a message that has failed: its delivery is then tried again.",
     leader=Leader.DELAYED,
     body=RescheduleMessage,
     answer=DelayedMessageDescription,
@@ -105,9 +103,9 @@ CANCEL = Operation(
     name="delayed.cancel",
     request="DELETE /v1/delayed/{delayed_id}",
     summary="Cancel a delayed message",
-    text="204: it is never delivered. 409 `delayed_already_delivered`: it was too late. May be repeated.",
+    text="204: the message is never delivered. 409 `delayed_already_delivered`: too late. May be repeated.",
     leader=Leader.DELAYED,
     answer=Nothing,
-    success={204: "it is cancelled"},
+    success={204: "the message is cancelled"},
     errors=(*STORED, errors.DelayedNotFound, errors.DelayedAlreadyDelivered),
 )

@@ -1,4 +1,4 @@
-"""The body of a response: what depends on a topic."""
+"""The operation that lists the dependents of a topic, with its body."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from raftlog.wire.operation import Leader, Operation
 
 
 class DependentGroup(Answer):
-    """A group that has members which subscribe to a topic, or offsets in ``partitions`` of it.
+    """A group with members that subscribe to a topic, or with offsets in ``partitions`` of it.
 
     A queue has ``open_jobs``, and a ``dead_letter_topic`` if there is one.
     """
@@ -22,7 +22,7 @@ class DependentGroup(Answer):
 
 
 class TopicDependents(Answer):
-    """The dependents of a topic: of ``group_count`` groups the first 1,000 by name, and other counts."""
+    """The dependents of a topic: the first 1,000 of ``group_count`` groups by name, and other counts."""
 
     topic: str
     groups: list[DependentGroup]
@@ -35,10 +35,10 @@ class TopicDependents(Answer):
 DEPENDENTS = Operation(
     name="topics.dependents",
     request="GET /v1/topics/{topic}/dependents",
-    summary="What depends on a topic",
+    summary="List the dependents of a topic",
     text="Groups and queues with members or offsets, dead-letter topics, schedules and delayed messages.",
     leader=Leader.GROUP,
     answer=TopicDependents,
-    success={200: "what depends on the topic"},
+    success={200: "the dependents"},
     errors=(errors.TopicNotFound,),
 )

@@ -1,4 +1,4 @@
-"""The operations of documents for people and tools: the contract, and the kinds of errors."""
+"""The operations that return documents for people and tools: the contract, and the kinds of problems."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ PAGE = Operation(
 ROOT = Operation(
     name="documents.root",
     request="GET /",
-    summary="Go to `/docs`",
+    summary="Redirect to `/docs`",
     answer=Nothing,
     success={303: Success("the page", headers=("Location",))},
 )
 
 
 def page_of(code: str) -> str:
-    """The path of the page of a kind of error: the path of its ``type``."""
+    """The path of the page about a kind of error; the ``type`` of a problem has this path."""
     return DESCRIBE.at(code=code.replace("_", "-"))

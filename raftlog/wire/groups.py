@@ -1,6 +1,6 @@
-"""The bodies of requests about consumer groups and of their responses.
+"""The operations on consumer groups, with their bodies.
 
-An offset in an acknowledgement or a commit is the next one to read: the last consumed one plus 1.
+An offset in an acknowledgement or a commit is the next one to read: the last consumed offset plus 1.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from raftlog.wire.bodies import (
 from raftlog.wire.operation import Leader, Nothing, Operation
 
 MEMBER_ID_CHARACTERS_MAX = 249
-TOPICS_MAX = 1_000  # of one member
+TOPICS_MAX = 1_000  # per member
 STRATEGIES_MAX = 16
 METADATA_BYTES_MAX = 4_096
-MEMBERS_MAX = 1_000  # of one group
-OFFSETS_MAX = 10_000  # of one request
-TRANSACTION_OFFSETS_MAX = 999  # of one group
+MEMBERS_MAX = 1_000  # per group
+OFFSETS_MAX = 10_000  # per request
+TRANSACTION_OFFSETS_MAX = 999  # per group
 
 Name = Annotated[str, matching(limits.NAME_PATTERN)]
 Duration = Int64 | Brief
-"""Milliseconds, or a text such as ``10s``."""
+"""Milliseconds, or a text with a unit such as ``10s``."""
 
 Topics = Annotated[list[Name], msgspec.Meta(min_length=1, max_length=TOPICS_MAX)]
 Strategies = Annotated[list[Name], msgspec.Meta(min_length=1, max_length=STRATEGIES_MAX)]
@@ -45,7 +45,7 @@ LeaderEpoch = Annotated[int, msgspec.Meta(ge=-1, le=limits.INT64_MAX)]
 
 
 class TopicPartitions(msgspec.Struct, forbid_unknown_fields=True):
-    """Some partitions of one topic."""
+    """A topic and a selection of its partitions."""
 
     topic: Name
     partitions: PartitionNumbers
@@ -58,9 +58,9 @@ ManyPartitions = Annotated[list[TopicPartitions], msgspec.Meta(max_length=TOPICS
 class JoinGroup(Request):
     """Body of ``POST /v1/groups/{group}/members``. Without ``member_id`` the broker chooses one.
 
-    ``generation`` is the newest one that the member knows, and ``owned`` its partitions in that. The members
-    read the records with any of ``tags``, all of ``tags_all`` and none of ``tags_none``; an empty list is no
-    condition. The three lists are those of the other members.
+    ``generation`` is the newest one that the member knows, and ``owned`` its partitions in that generation.
+    The members read the records with any of ``tags``, all of ``tags_all`` and none of ``tags_none``; an empty
+    list sets no condition. All members must send equal lists.
     """
 
     topics: Topics
@@ -89,7 +89,7 @@ class GroupMemberInfo(Answer, omit_defaults=True):
 
 
 class JoinedGroup(Answer, omit_defaults=True):
-    """The member's generation. Only the leader gets ``members`` and ``partition_counts``."""
+    """The member's generation. Only the leader receives ``members`` and ``partition_counts``."""
 
     member_id: str
     generation: int
@@ -102,7 +102,7 @@ class JoinedGroup(Answer, omit_defaults=True):
 
 
 class SyncGroup(Request):
-    """Body of ``:sync``. The leader sends ``assignments``, or ``auto`` for a plan of the broker."""
+    """Body of ``:sync``. The leader sends ``assignments``, or ``auto`` to let the broker make the plan."""
 
     generation: Generation
     assignments: (
@@ -141,11 +141,11 @@ Places = Annotated[list[Place], msgspec.Meta(max_length=OFFSETS_MAX)]
 
 
 class PollGroup(Request):
-    """Body of ``:poll``. ``positions`` say where to read from instead of the committed offsets.
+    """Body of ``:poll``. ``positions``: where to read instead of at the committed offsets.
 
-    ``topics``, ``tags``, ``tags_all``, ``tags_none`` and the time-outs count when the poll joins the group,
-    whose members have the same tags. ``reset`` is for partitions without a committed offset; with ``fail``
-    they are an error, and so are positions whose records were deleted.
+    ``topics``, ``tags``, ``tags_all``, ``tags_none`` and the timeouts are used when the poll joins the group,
+    whose members have equal tags. ``reset`` is for partitions without a committed offset; with ``fail``
+    such a partition is an error, and so is a position whose record was deleted.
     """
 
     generation: Generation = -1
@@ -162,7 +162,7 @@ class PollGroup(Request):
 
 
 class DeletedRange(Answer):
-    """Offsets from ``offset`` to ``next_offset``, excluded, that were deleted before the member had them."""
+    """Offsets from ``offset`` up to ``next_offset``, exclusive, deleted before the member had read them."""
 
     topic: str
     partition: int
@@ -171,11 +171,11 @@ class DeletedRange(Answer):
 
 
 class PolledGroup(Answer, omit_defaults=True):
-    """Records of the member's partitions. With ``rejoin`` a rebalance is not over yet: poll again.
+    """Records of the member's partitions. With ``rejoin`` a rebalance is still running: poll again.
 
-    Acknowledge by sending ``positions`` as ``ack`` of the next poll. ``ack_error`` is the code of the problem
-    for which ``ack`` was not committed: those records come again, perhaps to another member. ``deleted`` has
-    what was deleted at the member's positions, which reading has passed.
+    To acknowledge, send ``positions`` as ``ack`` of the next poll. ``ack_error`` is the code of the problem
+    for which ``ack`` was not committed: those records are delivered again, perhaps to another member.
+    ``deleted`` has the deleted ranges that reading has skipped.
     """
 
     action: Literal["continue", "rejoin"]
@@ -198,9 +198,9 @@ class OffsetCommit(Request):
 
 
 class MemberOffsets(Request):
-    """Offsets to commit. Members name themselves and their generation.
+    """Offsets to commit. A member sends its id and its generation.
 
-    Without them the group must have no members.
+    Without these the group must have no members.
     """
 
     offsets: Annotated[list[OffsetCommit], msgspec.Meta(min_length=1, max_length=OFFSETS_MAX)]
@@ -211,16 +211,16 @@ class MemberOffsets(Request):
 class CommitOffsets(MemberOffsets):
     """Body of ``PUT /v1/groups/{group}/offsets``.
 
-    Within a generation a lower offset than the committed one changes nothing, unless ``allow_rewind``.
+    Within a generation an offset lower than the committed one changes nothing, unless ``allow_rewind``.
     """
 
     allow_rewind: bool = False
 
 
 class AddOffsets(MemberOffsets, kw_only=True):
-    """Body of ``POST /v1/transactions/{transaction}:add-offsets``: offsets that its commit will commit.
+    """Body of ``POST /v1/transactions/{transaction}:add-offsets``: offsets for the transaction's commit.
 
-    A lower offset than the one before changes nothing, within a transaction and within a generation.
+    Within a transaction and a generation, an offset lower than the previous one changes nothing.
     """
 
     group: Name
@@ -228,7 +228,7 @@ class AddOffsets(MemberOffsets, kw_only=True):
 
 
 class GroupOffset(Answer):
-    """One committed offset and the lag behind it. Null is not known: the partition has no leader now."""
+    """One committed offset and its lag. A null value is unknown: the partition has no leader now."""
 
     topic: str
     partition: int
@@ -261,10 +261,10 @@ class GroupOffsetList(Answer):
 
 
 class ResetOffsets(Request):
-    """Body of ``:reset``. ``to`` is a position; ``shift`` moves the committed offsets by so many.
+    """Body of ``:reset``. ``to`` is a position; ``shift`` is added to the committed offsets.
 
-    All committed partitions, or those of ``topics``, or ``partitions``. ``force``: although the group has
-    members.
+    Applies to all committed partitions, or to those of ``topics``, or to ``partitions``. ``force``: also if
+    the group has members.
     """
 
     to: Brief | None = None
@@ -308,7 +308,7 @@ class GroupMember(Answer, omit_defaults=True):
 
 
 class GroupDescription(Answer):
-    """One group. The lag is the sum, and the longest, over all partitions; null where one is not known."""
+    """One group. The lags are the sum and the maximum over all partitions; null if one is unknown."""
 
     group: str
     state: Literal["empty", "rebalancing", "stable"]
@@ -338,7 +338,7 @@ class GroupList(Answer):
 
 
 class CoordinatorDescription(Answer):
-    """The partition of ``__offsets`` with the group, and the broker that leads it."""
+    """The partition of ``__offsets`` that stores the group, and the broker that leads it."""
 
     partition: int
     broker_id: int
@@ -357,7 +357,7 @@ class Rebalance(Answer):
 
 
 class RebalanceList(Answer):
-    """The newest rebalances of a group, the newest first."""
+    """The newest rebalances of a group, newest first."""
 
     items: list[Rebalance]
 
@@ -406,10 +406,10 @@ DELETE = Operation(
     name="groups.delete",
     request="DELETE /v1/groups/{group}",
     summary="Delete a group",
-    text="It must have no members; its offsets are deleted, too.",
+    text="The group must have no members; its offsets are deleted, too.",
     leader=Leader.GROUP,
     answer=Nothing,
-    success={204: "it is deleted"},
+    success={204: "the group is deleted"},
     errors=(
         errors.Conflict,
         errors.GroupNotFound,
@@ -422,7 +422,7 @@ COORDINATOR = Operation(
     request="GET /v1/groups/{group}/coordinator",
     summary="Find a group's coordinator",
     text=(
-        "The leader of partition `murmur2(group) % N` of `__offsets`, once there is one. Every broker "
+        "The leader of partition `murmur2(group) % N` of `__offsets`, if it has a leader. Every broker "
         "forwards requests to it."
     ),
     leader=Leader.GROUP,
@@ -435,10 +435,10 @@ REBALANCES = Operation(
     name="groups.rebalances",
     request="GET /v1/groups/{group}/rebalances",
     summary="List a group's rebalances",
-    text="The newest first: why, when, how long.",
+    text="The newest first, each with reason, time and duration.",
     leader=Leader.GROUP,
     answer=RebalanceList,
-    success={200: "the journal"},
+    success={200: "the rebalances"},
     errors=(
         errors.GroupNotFound,
         errors.CommitUnknown,
@@ -449,10 +449,10 @@ OFFSETS = Operation(
     name="groups.offsets",
     request="GET /v1/groups/{group}/offsets",
     summary="Read committed offsets",
-    text="With the lag behind each, in records and in seconds, and the offsets in open transactions.",
+    text="With the lag of each, in records and in seconds, and the offsets in open transactions.",
     leader=Leader.GROUP,
     answer=GroupOffsetList,
-    success={200: "by topic and partition"},
+    success={200: "the offsets, by topic and partition"},
     errors=(
         errors.GroupNotFound,
         errors.CommitUnknown,
@@ -469,7 +469,7 @@ COMMIT = Operation(
     leader=Leader.GROUP,
     body=CommitOffsets,
     answer=Nothing,
-    success={204: "they are committed"},
+    success={204: "the offsets are committed"},
     errors=(*_OF_OFFSETS, errors.MemberNotFound, errors.StaleGeneration, errors.RebalanceInProgress),
 )
 
@@ -478,8 +478,8 @@ RESET = Operation(
     request="POST /v1/groups/{group}/offsets:reset",
     summary="Move committed offsets",
     text=(
-        "`to` is a number, `earliest`, `latest`, a time or `-100`; `shift` a difference. The group must have "
-        "no members, unless `force`."
+        "`to` is a number, `earliest`, `latest`, a time or `-100`; `shift` is a difference. The group must "
+        "have no members, unless `force`."
     ),
     leader=Leader.GROUP,
     body=ResetOffsets,
@@ -492,10 +492,10 @@ DELETE_OFFSETS = Operation(
     name="groups.delete_offsets",
     request="POST /v1/groups/{group}/offsets:delete",
     summary="Delete committed offsets",
-    text="In partitions of topics that no member consumes.",
+    text="Only in partitions of topics that no member consumes.",
     leader=Leader.GROUP,
     body=DeleteGroupOffsets,
     answer=Nothing,
-    success={204: "they are deleted"},
+    success={204: "the offsets are deleted"},
     errors=_OF_OFFSETS,
 )

@@ -1,4 +1,4 @@
-"""The operations for those who watch a broker: probes, version and metrics."""
+"""The operations for monitoring: probes, version and metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LIVE = Operation(
     name="health.live",
     request="GET /healthz/live",
     summary="Check that the process is alive",
-    text="Restart it otherwise.",
+    text="If a check fails, restart the process.",
     answer=bodies.BrokerHealth,
     success={200: "all checks passed", 503: "a check failed"},
 )
@@ -18,7 +18,7 @@ READY = Operation(
     name="health.ready",
     request="GET /healthz/ready",
     summary="Check that the broker can serve requests",
-    text="Send requests to another broker otherwise.",
+    text="If a check fails, send requests to another broker.",
     answer=bodies.BrokerHealth,
     success={200: "all checks passed", 503: "a check failed"},
 )
@@ -27,7 +27,7 @@ STARTUP = Operation(
     name="health.startup",
     request="GET /healthz/startup",
     summary="Check that the broker has started",
-    text="Wait otherwise.",
+    text="If a check fails, wait.",
     answer=bodies.BrokerHealth,
     success={200: "all checks passed", 503: "a check failed"},
 )
@@ -43,7 +43,7 @@ VERSION = Operation(
 METRICS = Operation(
     name="health.metrics",
     request="GET /metrics",
-    summary="Metrics",
+    summary="Get metrics",
     text="In the OpenMetrics text format, regardless of `Accept`.",
     answer=Nothing,
     success={200: Success("all metrics of this broker", {media_types.OPENMETRICS: TEXT})},

@@ -1,12 +1,12 @@
-"""How a new broker is let into a cluster over HTTP: tokens, proofs and bodies.
+"""The admission of a new broker to a cluster over HTTP: tokens, proofs and bodies.
 
-A token says where a cluster is, and that one of its brokers has written this lately::
+A token contains the addresses of a cluster, and proves that one of its brokers has written it recently::
 
     token = "raftlog-join." base64url(JSON of JoinToken) "." hex(HMAC-SHA256(secret, "raftlog join token\\0"
             JSON))
     proof = hex(HMAC-SHA256(secret, "raftlog join proof\\0" JSON of AdmitBroker without its proof))
 
-The request contains the token, so a proof fits one request and one token. The secret itself is never sent.
+The request contains the token, so a proof is valid for one request and one token. The secret is never sent.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class JoinToken(msgspec.Struct, frozen=True):
     """The content of a token."""
 
     cluster_id: str
-    urls: tuple[str, ...]  # of brokers
+    urls: tuple[str, ...]  # URLs of brokers
     expires_at: int  # milliseconds since 1970
     nonce: str
 
@@ -52,8 +52,8 @@ class IssuedJoinToken(Answer):
 class AdmitBroker(Request):
     """Body of ``POST /v1/brokers``. ``host`` and ``port`` are for other brokers, ``http`` is for clients.
 
-    ``admission_id`` is drawn for each broker: a repeated request lets no other one join. Without
-    ``broker_id`` the lowest id is chosen that no broker has had.
+    ``admission_id`` is random for each broker, so that a repeated request admits no second broker. Without
+    ``broker_id`` the broker gets the lowest id that was never used.
     """
 
     token: Annotated[str, msgspec.Meta(max_length=TOKEN_CHARACTERS_MAX)]
@@ -76,7 +76,7 @@ class BrokerAddress(Answer):
 
 
 class BrokerAdmitted(Answer):
-    """Response to ``POST /v1/brokers``: the id, and the brokers to connect to, with the new one."""
+    """Response to ``POST /v1/brokers``: the id of the new broker, and all brokers to connect to."""
 
     broker_id: int
     cluster_id: str
@@ -84,7 +84,7 @@ class BrokerAdmitted(Answer):
 
 
 def signed(token: JoinToken, secret: bytes) -> str:
-    """A token as text."""
+    """Encode a token as signed text."""
     content = msgspec.json.encode(token)
     text = base64.urlsafe_b64encode(content).decode().rstrip("=")
     return f"{PREFIX}.{text}.{_mac(secret, _TOKEN, content)}"
@@ -96,18 +96,18 @@ def read_token(text: str) -> JoinToken:
 
 
 def is_signed(text: str, secret: bytes) -> bool:
-    """Whether a holder of this secret has written the token. Raises ``InvalidRequest``."""
+    """Whether a holder of this secret has signed the token. Raises ``InvalidRequest``."""
     content, mac = _parts(text)
     return hmac.compare_digest(_mac(secret, _TOKEN, content), mac)
 
 
 def with_proof(request: AdmitBroker, secret: bytes) -> AdmitBroker:
-    """The request with the proof of the secret."""
+    """The request with a proof of the secret."""
     return structs.replace(request, proof=_proof(request, secret))
 
 
 def is_proven(request: AdmitBroker, secret: bytes) -> bool:
-    """Whether a holder of the secret has made exactly this request."""
+    """Whether a holder of the secret has signed exactly this request."""
     return hmac.compare_digest(_proof(request, secret), request.proof)
 
 
@@ -142,8 +142,8 @@ ADMIT = Operation(
     request="POST /v1/brokers",
     summary="Let a broker join",
     text=(
-        "`raftlog cluster join` sends this. The broker is a member once it has started with the answer in "
-        "its settings. Safe to repeat with the same `admission_id`."
+        "`raftlog cluster join` sends this request. The broker is a member once it has started with the "
+        "response in its settings. Safe to repeat with an unchanged `admission_id`."
     ),
     leader=Leader.CONTROLLER,
     body=AdmitBroker,
@@ -159,8 +159,8 @@ ADMIT = Operation(
 JOIN_TOKEN = Operation(
     name="cluster.join_token",
     request="POST /v1/cluster/join-tokens",
-    summary="Make a token with which a broker can join",
-    text="For `POST /v1/brokers`, within an hour. It gives no access without the cluster's secret.",
+    summary="Create a join token",
+    text="For `POST /v1/brokers`, valid for an hour. It gives no access without the cluster's secret.",
     leader=Leader.METADATA,
     answer=IssuedJoinToken,
     success={201: "a token"},

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 JSON = "application/json"
-NDJSON = "application/x-ndjson"  # one record a line
-BATCH = "application/vnd.raftlog.batch.v1"  # batches as they are on disk, back to back
+NDJSON = "application/x-ndjson"  # one record per line
+BATCH = "application/vnd.raftlog.batch.v1"  # contiguous batches, encoded as on disk
 OCTET_STREAM = "application/octet-stream"  # the whole body is one value
 EVENT_STREAM = "text/event-stream"
 PROBLEM = "application/problem+json"  # RFC 9457

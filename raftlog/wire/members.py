@@ -29,8 +29,8 @@ JOIN = Operation(
     request="POST /v1/groups/{group}/members",
     summary="Join a group",
     text=(
-        "Waits until all members have joined. Repeat a join whose response was lost with the same "
-        "`member_id`. A member that sends the current `generation` asks for a rebalance."
+        "Waits until all members have joined. If the response is lost, repeat the join with the same "
+        "`member_id`. A member that sends the current `generation` requests a rebalance."
     ),
     leader=Leader.GROUP,
     body=JoinGroup,
@@ -47,7 +47,7 @@ JOIN = Operation(
 SYNC = Operation(
     name="members.sync",
     request="POST /v1/groups/{group}/members/{member}:sync",
-    summary="Send the plan, or get one's partitions",
+    summary="Send the plan, or get the member's partitions",
     text="The leader sends the plan; followers wait for it.",
     leader=Leader.GROUP,
     body=SyncGroup,
@@ -60,7 +60,7 @@ HEARTBEAT = Operation(
     name="members.heartbeat",
     request="POST /v1/groups/{group}/members/{member}:heartbeat",
     summary="Keep a membership alive",
-    text="With `wait` the response comes as soon as a rebalance begins.",
+    text="With `wait` the response is sent as soon as a rebalance begins.",
     leader=Leader.GROUP,
     body=HeartbeatGroup,
     answer=GroupHeartbeat,
@@ -72,10 +72,10 @@ LEAVE = Operation(
     name="members.leave",
     request="DELETE /v1/groups/{group}/members/{member}",
     summary="Leave a group",
-    text="The other members hear of it at their next heartbeat.",
+    text="The other members learn of it at their next heartbeats.",
     leader=Leader.GROUP,
     answer=Nothing,
-    success={204: "it is no member any more"},
+    success={204: "the member has left"},
     errors=(errors.GroupNotFound,),
 )
 
@@ -84,7 +84,7 @@ POLL = Operation(
     request="POST /v1/groups/{group}/members/{member}:poll",
     summary="Heartbeat, acknowledge and fetch in one request",
     text=(
-        "Joins by itself where that is needed; the broker makes the plan. Send the `positions` of the "
+        "Joins automatically if needed; the broker makes the plan. Send the `positions` of the "
         "response as `ack` of the next request, once the records are processed."
     ),
     leader=Leader.GROUP,

@@ -1,6 +1,6 @@
-"""An operation of the HTTP API: what the server's route, its document and the clients have in common.
+"""An operation of the HTTP API: the facts that the server's route, its document and the clients share.
 
-The module of each resource has its operations, one constant each. Leaves to others: what a broker does
+The module of each resource has its operations, one constant each. Leaves to others: the broker's handling
 (``api.resources``), query parameters and headers (their defaults are settings of the broker), and the methods
 of the clients (``raftlog.client``).
 """
@@ -39,7 +39,7 @@ Reply_co = TypeVar("Reply_co", covariant=True)
 
 
 class Leader(StrEnum):
-    """The broker that carries an operation out; the others forward the request to it."""
+    """The broker that carries an operation out; other brokers forward the request to it."""
 
     ANY = "any"
     METADATA = "metadata"  # any broker that has received the metadata of the cluster
@@ -63,14 +63,14 @@ class Success:
 class Operation(Generic[Reply_co]):
     """An operation: a method of a path. ``name`` is ``<resource>.<verb>``, the operation id of the document.
 
-    ``request`` is the method and the path, whose fields ``at`` fills in, such as ``GET /v1/topics/{topic}``.
+    ``request`` is the method and the path, such as ``GET /v1/topics/{topic}``; ``at`` fills in its fields.
     ``body`` is the JSON body of a request, ``other_bodies`` are the bodies of other media types. ``success``
     has the successful responses by status: a text describes a response with ``answer`` as its JSON body
     (status 204: without a body) and with ``headers``.
 
-    ``errors`` lists what ``all_errors`` does not derive from the other fields. ``may_repeat`` is False where
-    a client must not send the request again after an unknown outcome, as the repetition could undo a change
-    that was made in between.
+    ``errors`` lists the errors that ``all_errors`` does not derive from the other fields. ``may_repeat`` is
+    False if a client must not send the request again after an unknown outcome, as the repetition could undo a
+    change that was made in between.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Operation(Generic[Reply_co]):
         return self.request.partition(" ")[2]
 
     def at(self, **fields: str | int) -> str:
-        """The path with these fields, quoted. The server refuses names that UTF-8 cannot encode."""
+        """The path with the given fields, quoted. The server refuses names that UTF-8 cannot encode."""
         return self.path.format_map(
             {name: value if isinstance(value, int) else _quoted(value) for name, value in fields.items()}
         )

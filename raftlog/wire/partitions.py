@@ -12,7 +12,7 @@ OFFSET_AT = Operation(
     request="GET /v1/topics/{topic}/partitions/{partition}/offsets",
     summary="Find an offset",
     text=(
-        "`latest` is the end of what can be read: the last stable offset, or the high watermark with "
+        "`latest` is the end of the readable records: the last stable offset, or the high watermark with "
         "`isolation=uncommitted`. `earliest` is the first offset in the archive, if the log begins above it."
     ),
     leader=Leader.PARTITION,
@@ -29,33 +29,33 @@ DELETE_BEFORE = Operation(
     request="POST /v1/topics/{topic}/partitions/{partition}:delete-before",
     summary="Delete the oldest records of a partition",
     text=(
-        "All records below `offset`. Once the response is sent they are refused with 410 at every broker, "
+        "All records below `offset`. Once the response is sent, every broker refuses them with 410, "
         "also after a fail-over; disk space is freed by whole segments at the next check of retention. If "
         "the log begins at `offset` or above, nothing changes. The offset may be the high watermark at "
         "most, and the first offset of the oldest open transaction at most (409). Compacted topics are "
-        "refused, unless `cleanup.policy` is `compact,delete`, and so are internal ones. Where "
+        "refused, unless `cleanup.policy` is `compact,delete`, and so are internal topics. If "
         "`retention.archive.required` is set, records that are not archived are refused (409)."
     ),
     leader=Leader.PARTITION,
     body=bodies.DeleteBefore,
     answer=bodies.RecordsDeleted,
-    success={200: "where the log begins now"},
+    success={200: "the new log start offset"},
     errors=(errors.Conflict, errors.Overloaded, errors.StorageFull),
 )
 
 SET_ARCHIVED = Operation(
     name="partitions.set_archived",
     request="POST /v1/topics/{topic}/partitions/{partition}:set-archived",
-    summary="Set up to which offset a partition is archived",
+    summary="Set the archived offset of a partition",
     text=(
-        "All records below `offset` are in an archive. Where `retention.archive.required` is set, retention "
-        "keeps the others. An offset below the one before changes nothing, unless `allow_lower` is true. The "
-        "offset may be the last stable offset at most. Internal topics are refused."
+        "All records below `offset` are in an archive. If `retention.archive.required` is set, retention "
+        "keeps the others. An offset below the present one changes nothing, unless `allow_lower` is true. "
+        "The offset may be the last stable offset at most. Internal topics are refused."
     ),
     leader=Leader.PARTITION,
     body=bodies.SetArchived,
     answer=bodies.ArchivedUpTo,
-    success={200: "up to which offset it is archived now"},
+    success={200: "the archived offset"},
     errors=(errors.Conflict, errors.Overloaded, errors.StorageFull),
 )
 
@@ -64,9 +64,9 @@ TRANSFER_LEADERSHIP = Operation(
     request="POST /v1/topics/{topic}/partitions/{partition}:transfer-leadership",
     summary="Move the leadership of a partition",
     text=(
-        "To the broker `to`, or to the most up-to-date replica. Responds once it leads. With `leader_epoch`, "
-        "the epoch of the leader that is to lead no longer, the request is safe to repeat: once a leader of "
-        "a later epoch leads, nothing changes, and the response names that leader."
+        "To the broker `to`, or to the most up-to-date replica. The response is sent once it leads. With "
+        "`leader_epoch`, the epoch of the leader to be replaced, the request is safe to repeat: once a "
+        "leader of a later epoch leads, nothing changes, and the response names that leader."
     ),
     leader=Leader.PARTITION,
     body=bodies.TransferLeadership,
@@ -84,7 +84,7 @@ ADD_REPLICA = Operation(
     name="partitions.add_replica",
     request="POST /v1/topics/{topic}/partitions/{partition}:add-replica",
     summary="Add a replica",
-    text="It becomes a voter when it has caught up. An even number tolerates no more failures.",
+    text="The replica becomes a voter when it has caught up. An even number tolerates no more failures.",
     leader=Leader.CONTROLLER,
     body=bodies.OneReplica,
     answer=bodies.PartitionDescription,
@@ -136,7 +136,7 @@ UNSAFE_RECOVER = Operation(
     request="POST /v1/topics/{topic}/partitions/{partition}:unsafe-recover",
     summary="Recover a partition whose majority is lost",
     text=(
-        "Without `confirm` it changes nothing: the 409 has the survivor, the possible loss, and the "
+        "Without `confirm` nothing changes: the 409 response has the survivor, the possible loss, and the "
         "phrase to confirm."
     ),
     leader=Leader.CONTROLLER,

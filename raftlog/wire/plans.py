@@ -1,4 +1,4 @@
-"""The bodies of plans over HTTP: which partitions move to balance the brokers, and how far that is."""
+"""The operations on plans that balance the brokers, with their bodies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MoveStateName = Literal["proposed", "pending", "moving", "done", "dropped"]
 
 
 class MoveRequest(Request):
-    """One partition of a plan, as the plan of a dry run has it. ``size_bytes`` and ``state`` are not used."""
+    """One partition of a plan, copied from a dry run. ``size_bytes`` and ``state`` are ignored."""
 
     topic: Annotated[str, msgspec.Meta(max_length=limits.NAME_CHARACTERS_MAX)]
     topic_id: Annotated[str, matching("^[0-9a-f]{32}$")]
@@ -28,9 +28,9 @@ class MoveRequest(Request):
 
 
 class StartPlan(Request):
-    """Body of ``POST /v1/cluster/plan:start``: the plan of a dry run, to be carried out as it is.
+    """Body of ``POST /v1/cluster/plan:start``: the plan of a dry run, to be carried out unchanged.
 
-    Without ``moves`` a plan is made and carried out at once.
+    Without ``moves`` the controller makes a plan and carries it out at once.
     """
 
     moves: Annotated[list[MoveRequest], msgspec.Meta(max_length=limits.PLAN_MOVES_MAX)] | None = None
@@ -45,10 +45,10 @@ class StartPlan(Request):
 
 
 class PlanMove(Answer):
-    """One partition of a plan: its replicas before, and after, preferred leader first.
+    """One partition of a plan: its replicas before and after, preferred leader first.
 
     ``size_bytes`` are copied; a move that only changes the preferred leader copies nothing. A move is
-    ``dropped`` when something else has changed the partition since.
+    ``dropped`` if the partition was changed otherwise in the meantime.
     """
 
     topic: str
@@ -61,11 +61,11 @@ class PlanMove(Answer):
 
 
 class PlanDescription(Answer):
-    """A plan. ``plan`` is its number while it is carried out, ``None`` before and without one.
+    """A plan. ``plan`` is its number while it is carried out, ``None`` before that and without a plan.
 
-    ``metadata_version`` is that of the placements that it was made for. ``expected_ms`` is about how long
-    copying takes at ``limits.catch_up_bytes_per_s``; both it and ``size_bytes`` are 0 once it is carried out.
-    ``waits_for`` are brokers that are missing or draining: nothing moves meanwhile.
+    ``metadata_version`` is the version of the placements that it was made for. ``expected_ms`` is the
+    estimated time to copy at ``limits.catch_up_bytes_per_s``; it and ``size_bytes`` are 0 once the plan is
+    carried out. ``waits_for`` are missing or draining brokers: no replica moves until they return.
     """
 
     moves: list[PlanMove]
@@ -92,16 +92,16 @@ START = Operation(
     request="POST /v1/cluster/plan:start",
     summary="Balance replicas and leaders",
     text=(
-        "With `dry_run` nothing moves: the answer is a plan, with the bytes to copy. Sent as the body "
-        "without `dry_run` exactly that plan is carried out: 412 where a partition of it has changed "
-        "since, 409 while another plan is carried out. Without a body a plan is made and carried out; 200 "
-        "where all brokers carry alike already."
+        "With `dry_run` nothing moves: the response is a plan, with the bytes to copy. If the plan is sent "
+        "as the body without `dry_run`, exactly that plan is carried out: 412 if a partition of it has "
+        "changed since, 409 while another plan is carried out. Without a body a plan is made and carried "
+        "out; 200 if all brokers are balanced already."
     ),
     leader=Leader.CONTROLLER,
     body=StartPlan,
     body_required=False,
     answer=PlanDescription,
-    success={200: "a plan, not begun", 202: "the plan has begun"},
+    success={200: "a plan that has not begun", 202: "the plan has begun"},
     errors=(
         errors.PreconditionFailed,
         errors.Conflict,
@@ -114,8 +114,8 @@ CANCEL = Operation(
     request="POST /v1/cluster/plan:cancel",
     summary="Cancel the plan",
     text=(
-        "No further move begins. Moves that have begun go on to their end. The answer shows the plan as it "
-        "was cancelled."
+        "No further move begins. Moves that have begun continue to their end. The response is the cancelled "
+        "plan."
     ),
     leader=Leader.CONTROLLER,
     answer=PlanDescription,

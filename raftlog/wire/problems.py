@@ -1,7 +1,7 @@
-"""Errors on the wire: RFC 9457 problem bodies, written by brokers and read by clients.
+"""Errors on the wire: RFC 9457 problem bodies, which brokers write and clients read.
 
 ``Problem`` has the fields of every problem; the details of one kind (the valid range, the
-expected sequence) are beside them and become the error's ``details``.
+expected sequence) are additional fields and become the error's ``details``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DETAIL: msgspec.json.Decoder[Detail] = msgspec.json.Decoder(int | str | bool | 
 class Problem(msgspec.Struct, frozen=True):
     """The fields of every problem. ``retryable`` says whether a retry can succeed.
 
-    ``type`` names the kind; every broker serves a page at its path that explains it.
+    ``type`` identifies the kind; every broker serves a page at its path that explains the kind.
     """
 
     type: str
@@ -56,7 +56,7 @@ def problem_body(
 
 
 def read_problem(body: bytes) -> RaftlogError | None:
-    """The error in a problem body, or ``None`` when the bytes are not a problem of this API."""
+    """The error in a problem body; ``None`` if the bytes are not a problem of this API."""
     try:
         return error_of({name: _detail(raw) for name, raw in _DECODER.decode(body).items()})
     except UNREADABLE:
@@ -73,7 +73,7 @@ def error_of(problem: Mapping[str, Detail]) -> RaftlogError | None:
 
 
 def _detail(raw: msgspec.Raw) -> Detail:
-    """Details of unknown types are kept as JSON text."""
+    """Decode a detail; a detail of an unknown type is kept as JSON text."""
     try:
         return _DETAIL.decode(raw)
     except UNREADABLE:

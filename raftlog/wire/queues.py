@@ -1,4 +1,4 @@
-"""The bodies of requests about queues and of their responses."""
+"""The operations on queues, with their bodies."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from raftlog.wire.bodies import Answer, Message, Request, Tags
 from raftlog.wire.groups import Duration
 from raftlog.wire.operation import STORED, Leader, Nothing, Operation
 
-JOBS_MAX = 100  # of one receive
-RECEIPTS_MAX = 500  # of one request
-LEASE_MS = (1_000, 43_200_000)  # the shortest, and the longest: 12 hours
-PAUSE_MS_MAX = 43_200_000  # before the next delivery
+JOBS_MAX = 100  # per receive
+RECEIPTS_MAX = 500  # per request
+LEASE_MS = (1_000, 43_200_000)  # the shortest and the longest lease: 12 hours
+PAUSE_MS_MAX = 43_200_000  # the longest delay before the next delivery
 DELIVERIES_MAX = 1_000
 REASON_CHARACTERS_MAX = 1_000
 RECEIPT_CHARACTERS_MAX = 64
@@ -28,9 +28,9 @@ class ReceiveJobs(Request):
     """Body of ``:receive``. ``lease`` is the length of the leases.
 
     A job that was delivered ``max_deliveries`` times goes to the dead-letter topic when its lease ends, or
-    when it is given back. With ``ordered_by_key`` one job of a key is leased at a time, in order. The jobs
-    are the records with any of ``tags``, all of ``tags_all`` and none of ``tags_none``; an empty list is no
-    condition. Order and tags are those of the other workers of the queue.
+    when its worker gives it back. With ``ordered_by_key`` one job of a key is leased at a time, in order. The
+    jobs are the records with any of ``tags``, all of ``tags_all`` and none of ``tags_none``; an empty list
+    sets no condition. All workers of the queue must send equal order and tags.
     """
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=JOBS_MAX)] = 10
@@ -44,7 +44,7 @@ class ReceiveJobs(Request):
 
 
 class LeasedJob(Message, kw_only=True):
-    """One job: a record, and the receipt by which its worker is known until ``lease_until``."""
+    """One job: a record, and the receipt that identifies this delivery until ``lease_until``."""
 
     receipt: str
     deliveries: int
@@ -52,7 +52,7 @@ class LeasedJob(Message, kw_only=True):
 
 
 class ReceivedJobs(Answer):
-    """Jobs, partition by partition; none if there were none."""
+    """Jobs, partition by partition; empty if no job was available."""
 
     items: list[LeasedJob]
 
@@ -64,9 +64,9 @@ class AckJobs(Request):
 
 
 class NackJobs(Request, omit_defaults=True):
-    """Body of ``:nack``: deliver the jobs again, after a ``delay``.
+    """Body of ``:nack``: the jobs are delivered again, after a ``delay``.
 
-    ``undelivered`` jobs were received and handed to nobody: this delivery does not count.
+    ``undelivered`` jobs were received but not processed: this delivery does not count.
     """
 
     receipts: Receipts
@@ -76,7 +76,7 @@ class NackJobs(Request, omit_defaults=True):
 
 
 class ExtendJobs(Request):
-    """Body of ``:extend``: the leases end after ``lease`` from now."""
+    """Body of ``:extend``: the leases end ``lease`` after now."""
 
     receipts: Receipts
     lease: Duration = "30s"
@@ -93,7 +93,7 @@ Settling = AckJobs | NackJobs | ExtendJobs | DeadLetterJobs
 
 
 class LostReceipt(Answer):
-    """A receipt that counts no longer."""
+    """A receipt that is no longer valid."""
 
     receipt: str
     code: str
@@ -101,7 +101,7 @@ class LostReceipt(Answer):
 
 
 class SettledJobs(Answer, omit_defaults=True):
-    """``settled`` counts the jobs for which it holds now; ``failed`` are the others.
+    """``settled``: the number of jobs that the request has changed; ``failed``: the other receipts.
 
     ``lease_until`` is the end of extended leases.
     """
@@ -112,10 +112,10 @@ class SettledJobs(Answer, omit_defaults=True):
 
 
 class QueuePartition(Answer):
-    """One partition. Jobs below ``start_offset`` are done; from ``next_offset`` on none was delivered.
+    """One partition. Jobs below ``start_offset`` are done; jobs from ``next_offset`` on were never delivered.
 
-    ``waiting`` jobs are delivered again, now or later, or wait for an earlier one of their key. ``dead`` ones
-    are on their way to the dead-letter topic.
+    ``waiting`` jobs are delivered again, now or later, or wait for an earlier job of their key. ``dead`` jobs
+    are being sent to the dead-letter topic.
     """
 
     partition: int
@@ -127,7 +127,7 @@ class QueuePartition(Answer):
 
 
 class QueueDescription(Answer):
-    """A queue; ``receivers`` wait for jobs now. The three lists select its jobs."""
+    """A queue; ``receivers`` is the number of workers that wait for jobs. The three lists select its jobs."""
 
     topic: str
     group: str
@@ -144,9 +144,9 @@ RECEIVE = Operation(
     request="POST /v1/queues/{topic}/{group}:receive",
     summary="Receive jobs of a queue",
     text=(
-        "Each is leased: no other worker gets it before `lease` is over. Acknowledge it until then. The "
-        "first receive makes the queue, which begins at the committed offset of the group, or at the "
-        "earliest record. Its order and its tags are those of the queue."
+        "Each job is leased: no other worker gets it before the lease ends. Acknowledge it by then. The "
+        "first receive creates the queue, which begins at the committed offset of the group, or at the "
+        "earliest record. All receives must have the order and the tags of the queue."
     ),
     leader=Leader.GROUP,
     body=ReceiveJobs,
@@ -168,13 +168,13 @@ ACK = Operation(
     request="POST /v1/queues/{topic}/{group}:ack",
     summary="Acknowledge jobs",
     text=(
-        "They are done, and are not delivered again. May be repeated."
-        " 207 if some receipts count no longer, and 409 `lease_lost` if none counts."
+        "The jobs are done, and are not delivered again. May be repeated."
+        " 207 if some receipts are no longer valid, and 409 `lease_lost` if none is valid."
     ),
     leader=Leader.GROUP,
     body=AckJobs,
     answer=SettledJobs,
-    success={200: "it holds for all receipts", 207: "it holds for some receipts"},
+    success={200: "all receipts were valid", 207: "some receipts were valid"},
     errors=(*STORED, errors.LeaseLost, errors.QueueNotFound),
 )
 
@@ -183,15 +183,15 @@ NACK = Operation(
     request="POST /v1/queues/{topic}/{group}:nack",
     summary="Give jobs back",
     text=(
-        "They are delivered again, after `delay`; or go to the dead-letter topic after `max_deliveries`. "
-        "With `undelivered` they were handed to nobody: this delivery does not count; without `delay` and "
+        "The jobs are delivered again, after `delay`; or go to the dead-letter topic after `max_deliveries`. "
+        "With `undelivered` they were not processed: this delivery does not count; without `delay` and "
         "`reason`."
-        " 207 if some receipts count no longer, and 409 `lease_lost` if none counts."
+        " 207 if some receipts are no longer valid, and 409 `lease_lost` if none is valid."
     ),
     leader=Leader.GROUP,
     body=NackJobs,
     answer=SettledJobs,
-    success={200: "it holds for all receipts", 207: "it holds for some receipts"},
+    success={200: "all receipts were valid", 207: "some receipts were valid"},
     errors=(*STORED, errors.LeaseLost, errors.QueueNotFound),
 )
 
@@ -200,28 +200,28 @@ EXTEND = Operation(
     request="POST /v1/queues/{topic}/{group}:extend",
     summary="Extend the leases of jobs",
     text=(
-        "They end after `lease` from now."
-        " 207 if some receipts count no longer, and 409 `lease_lost` if none counts."
+        "The leases end `lease` after now."
+        " 207 if some receipts are no longer valid, and 409 `lease_lost` if none is valid."
     ),
     leader=Leader.GROUP,
     body=ExtendJobs,
     answer=SettledJobs,
-    success={200: "it holds for all receipts", 207: "it holds for some receipts"},
+    success={200: "all receipts were valid", 207: "some receipts were valid"},
     errors=(*STORED, errors.LeaseLost, errors.QueueNotFound),
 )
 
 DEAD_LETTER = Operation(
     name="queues.dead_letter",
     request="POST /v1/queues/{topic}/{group}:dead-letter",
-    summary="Give jobs up",
+    summary="Dead-letter jobs",
     text=(
-        "They go to the dead-letter topic of the group, where `/v1/dead-letters/{topic}/{group}` shows them."
-        " 207 if some receipts count no longer, and 409 `lease_lost` if none counts."
+        "The jobs go to the dead-letter topic of the group: see `/v1/dead-letters/{topic}/{group}`."
+        " 207 if some receipts are no longer valid, and 409 `lease_lost` if none is valid."
     ),
     leader=Leader.GROUP,
     body=DeadLetterJobs,
     answer=SettledJobs,
-    success={200: "it holds for all receipts", 207: "it holds for some receipts"},
+    success={200: "all receipts were valid", 207: "some receipts were valid"},
     errors=(*STORED, errors.LeaseLost, errors.QueueNotFound),
 )
 
@@ -229,7 +229,7 @@ DESCRIBE = Operation(
     name="queues.describe",
     request="GET /v1/queues/{topic}/{group}",
     summary="Describe a queue",
-    text="How far it has come in each partition, and how many jobs are open.",
+    text="With its progress in each partition, and the number of open jobs.",
     leader=Leader.GROUP,
     answer=QueueDescription,
     success={200: "the queue"},
@@ -246,11 +246,11 @@ DELETE = Operation(
     request="DELETE /v1/queues/{topic}/{group}",
     summary="Delete a queue",
     text=(
-        "Forgets which jobs are open. The committed offsets of the group stay, where the next receive "
-        "begins; jobs above them are delivered again."
+        "Forgets which jobs are open. The committed offsets of the group stay; the next receive begins "
+        "there, so that jobs above them are delivered again."
     ),
     leader=Leader.GROUP,
     answer=Nothing,
-    success={204: "it is deleted"},
+    success={204: "the queue is deleted"},
     errors=(*STORED, errors.QueueNotFound),
 )

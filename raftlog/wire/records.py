@@ -49,7 +49,7 @@ FETCH = Operation(
             ),
         ),
         204: Success(
-            "nothing there",
+            "no records yet",
             headers=(
                 headers.NEXT_OFFSET,
                 headers.HIGH_WATERMARK,
@@ -77,8 +77,8 @@ FETCH = Operation(
 DESCRIBE = Operation(
     name="records.describe",
     request="GET /v1/topics/{topic}/partitions/{partition}/records/{offset}",
-    summary="One message",
-    text="A permalink.",
+    summary="Get one message",
+    text="The path is a permanent link to the message.",
     leader=Leader.PARTITION,
     answer=bodies.Message,
     success={200: "the record"},
@@ -108,7 +108,7 @@ PRODUCE_TO_PARTITION = Operation(
             ),
         ),
         202: Success("acks=0: accepted, without an outcome", {media_types.JSON: bodies.Accepted}),
-        307: Success("route=redirect: ask the leader named in Location", headers=("Location",)),
+        307: Success("route=redirect: the leader is in Location", headers=("Location",)),
     },
     errors=(*_WRITTEN, errors.CorruptBatch, errors.NotLeader, errors.OutOfOrderSequence),
 )
@@ -148,8 +148,8 @@ CREATE = Operation(
     request="POST /v1/producers",
     summary="Allocate a producer id for deduplication",
     text=(
-        "Send it with `Raftlog-Producer-Id`, `Raftlog-Producer-Epoch` and `Raftlog-Producer-Sequence`: "
-        "retried records are stored once."
+        "Send the id with `Raftlog-Producer-Id`, `Raftlog-Producer-Epoch` and `Raftlog-Producer-Sequence`: "
+        "retried records are then stored once."
     ),
     leader=Leader.CONTROLLER,
     body=bodies.CreateProducer,

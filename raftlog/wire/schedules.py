@@ -1,4 +1,4 @@
-"""The bodies of requests about schedules and of their responses."""
+"""The operations on schedules, with their bodies."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from raftlog.wire import limits
 from raftlog.wire.bodies import Answer, Brief, Encoding, NewRecord, Request, matching
 from raftlog.wire.operation import STORED, Leader, Nothing, Operation
 
-SHOWN_MAX = 100  # in one page
-SCHEDULE_BYTES_MAX = 16 << 10  # of its record, which all replicas keep in memory
+SHOWN_MAX = 100  # per page
+SCHEDULE_BYTES_MAX = 16 << 10  # of a schedule's record, which all replicas keep in memory
 
 Missed = Literal["skip", "once", "all"]
 StateName = Literal["active", "paused", "failed"]
@@ -23,7 +23,7 @@ Name = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": limits.NAME_PAT
 
 
 class CreateSchedule(Request):
-    """Body of ``POST /v1/schedules``. A broker chooses the id where none is given."""
+    """Body of ``POST /v1/schedules``. Without ``schedule_id`` a broker chooses the id."""
 
     topic: TopicName
     cron: Cron
@@ -40,7 +40,7 @@ class ChangeSchedule(Request):
 
 
 class ScheduleDescription(Answer, omit_defaults=True, kw_only=True):
-    """A schedule with its record. ``reason`` says why one has ``failed``."""
+    """A schedule with its record. ``reason``: why a schedule has ``failed``."""
 
     schedule_id: str
     topic: str
@@ -75,7 +75,7 @@ CREATE = Operation(
     summary="Create a schedule",
     text=(
         "Its record is stored in the topic at each instant of a cron expression. With a `schedule_id` the "
-        "request may be repeated: an equal schedule is the same one."
+        "request may be repeated: an equal schedule is not created twice."
     ),
     leader=Leader.DELAYED,
     body=CreateSchedule,
@@ -99,7 +99,7 @@ DESCRIBE = Operation(
     name="schedules.describe",
     request="GET /v1/schedules/{schedule_id}",
     summary="Describe a schedule",
-    text="With its record, the next instant and the newest one that has fired.",
+    text="With its record, its next instant and the last instant that has fired.",
     leader=Leader.DELAYED,
     answer=ScheduleDescription,
     success={200: "the schedule"},
@@ -113,7 +113,7 @@ CHANGE = Operation(
     name="schedules.change",
     request="PATCH /v1/schedules/{schedule_id}",
     summary="Pause or resume a schedule",
-    text="Instants that pass in a pause never fire. `paused: false` also resumes one that has failed.",
+    text="Instants during a pause never fire. `paused: false` also resumes a failed schedule.",
     leader=Leader.DELAYED,
     body=ChangeSchedule,
     answer=ScheduleDescription,
@@ -125,9 +125,9 @@ DELETE = Operation(
     name="schedules.delete",
     request="DELETE /v1/schedules/{schedule_id}",
     summary="Delete a schedule",
-    text="It fires no more; messages that it has fired are delivered. May be repeated for 10 minutes.",
+    text="It no longer fires; messages that it has fired are delivered. May be repeated for 10 minutes.",
     leader=Leader.DELAYED,
     answer=Nothing,
-    success={204: "it is deleted"},
+    success={204: "the schedule is deleted"},
     errors=(*STORED, errors.ScheduleNotFound),
 )

@@ -1,4 +1,4 @@
-"""Which texts are tags, which lists of tags a record may have, and which selections a reader may have."""
+"""The rules for tags, for the tags of a record, and for a reader's selection by tags."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIELDS: Final = ("tags", "tags_all", "tags_none")
 
 
 class InvalidSelection(ValueError):
-    """A selection that no reader may have; ``field`` is the name of a list."""
+    """An invalid selection by tags; ``field`` is the name of a list."""
 
     def __init__(self, field: str, why: str) -> None:
         super().__init__(f"{field}: {why}")
@@ -34,9 +34,9 @@ def checked_selection(
     *,
     names: Sequence[str] = FIELDS,
 ) -> TagSelection | None:
-    """The selection of three lists, None for a list that is not given. Raises ``InvalidSelection``.
+    """The selection of three lists, each None if it is not given. Raises ``InvalidSelection``.
 
-    ``names`` are those of the lists in errors.
+    ``names`` are the names of the lists in errors.
     """
     lists = (tags, tags_all, tags_none)
     for name, some in zip(names, lists, strict=True):
@@ -45,7 +45,7 @@ def checked_selection(
     given = [(name, {*some}) for name, some in zip(names, lists, strict=True) if some]
     if (count := sum(len(some) for _, some in given)) > TAGS_MAX:
         together = " and ".join(name for name, _ in given)
-        raise InvalidSelection(given[0][0], f"{together} have {count} tags; name {TAGS_MAX} at most together")
+        raise InvalidSelection(given[0][0], f"{together} have {count} tags; the maximum is {TAGS_MAX} in all")
     for name, some in zip(names[:2], lists[:2], strict=True):
         if twice := set(some or ()) & set(tags_none or ()):
             tag = min(twice)[:_SHOWN_CHARACTERS]
@@ -56,11 +56,11 @@ def checked_selection(
 def why_no_tags(tags: Sequence[object], *, may_be_empty: bool = False) -> str | None:
     """The problem of a list of tags, and the remedy; None for a valid list."""
     if isinstance(tags, str):
-        return f"{tags[:_SHOWN_CHARACTERS]!r} is one text; give a list of tags"
+        return f"{tags[:_SHOWN_CHARACTERS]!r} is one text; send a list of tags"
     if not tags and not may_be_empty:
-        return f"there is no tag; name 1 to {TAGS_MAX}, or leave the list out"
+        return f"the list has no tag; send 1 to {TAGS_MAX} tags, or leave the list out"
     if len(tags) > TAGS_MAX:
-        return f"{len(tags)} tags are too many; name {TAGS_MAX} at most"
+        return f"{len(tags)} tags are too many; send {TAGS_MAX} at most"
     for tag in tags:
         if not isinstance(tag, str) or not 0 < len(tag) <= TAG_CHARACTERS_MAX or not _TAG.fullmatch(tag):
             shown = tag[:_SHOWN_CHARACTERS] if isinstance(tag, str) else tag
@@ -68,5 +68,5 @@ def why_no_tags(tags: Sequence[object], *, may_be_empty: bool = False) -> str | 
         try:
             tag.encode()
         except UnicodeEncodeError:
-            return f"{tag[:_SHOWN_CHARACTERS]!r} is not a tag; it has characters that UTF-8 does not"
+            return f"{tag[:_SHOWN_CHARACTERS]!r} is not a tag; it has characters that UTF-8 cannot encode"
     return None

@@ -53,7 +53,7 @@ DELETE = Operation(
     name="topics.delete",
     request="DELETE /v1/topics/{topic}",
     summary="Delete a topic",
-    text="Deletes its records; waiting readers get 404, and a later topic of the same name starts empty.",
+    text="Deletes its records; waiting readers get 404, and a later topic of this name starts empty.",
     leader=Leader.CONTROLLER,
     answer=bodies.TopicDeleted,
     success={200: "the topic is deleted"},
@@ -70,7 +70,7 @@ CONFIG = Operation(
     summary="Read a topic's configuration",
     leader=Leader.METADATA,
     answer=bodies.TopicConfig,
-    success={200: "the effective settings, and those that were set"},
+    success={200: "the effective settings, and the settings of this topic"},
     headers=("ETag",),
     errors=(errors.TopicNotFound,),
 )
@@ -98,9 +98,9 @@ ADD_PARTITIONS = Operation(
     request="POST /v1/topics/{topic}/partitions:add",
     summary="Add partitions to a topic",
     text=(
-        "Records stay where they are; new records use all partitions, so most keys belong to another "
-        "partition from now on. Groups rebalance and read the new partitions from their start. Send "
-        "`expected`, the number of partitions before, so that a repeated request adds none a second time."
+        "Existing records do not move; new records use all partitions, so most keys then belong to another "
+        "partition. Groups rebalance and read the new partitions from their start. Send "
+        "`expected`, the number of partitions before, so that a repeated request adds no partitions twice."
     ),
     leader=Leader.CONTROLLER,
     body=bodies.AddPartitions,
@@ -119,9 +119,9 @@ DECOMMISSION_PARTITIONS = Operation(
     request="POST /v1/topics/{topic}/partitions:decommission",
     summary="Decommission partitions of a topic",
     text=(
-        "The last partitions of the topic take no more records. Consumers read the records that are there; "
-        "once retention has deleted the last one the partition is removed, and groups rebalance. New records "
-        "use the other partitions, so most keys belong to another partition from now on."
+        "The last partitions of the topic take no more records. Consumers read the existing records; "
+        "once retention has deleted the last record the partition is removed, and groups rebalance. New "
+        "records use the other partitions, so most keys then belong to another partition."
     ),
     leader=Leader.CONTROLLER,
     body=bodies.DecommissionPartitions,
@@ -141,7 +141,7 @@ RECOMMISSION_PARTITIONS = Operation(
     name="topics.recommission_partitions",
     request="POST /v1/topics/{topic}/partitions:recommission",
     summary="End the decommissioning of partitions",
-    text="They take records again, and have all that retention has not deleted. What was removed stays so.",
+    text="They take records again, and keep all records that retention has not deleted.",
     leader=Leader.CONTROLLER,
     body=bodies.RecommissionPartitions,
     answer=bodies.PartitionsDecommissioned,

@@ -1,4 +1,4 @@
-"""The bodies of requests about transactions and of their responses.
+"""The operations on transactions, with their bodies.
 
 The id of a transaction, such as ``copy-1@4711.0``, is its transactional id, its producer id and its producer
 epoch.
@@ -16,7 +16,7 @@ from raftlog.wire.bodies import Answer, NewRecord, Request, matching
 from raftlog.wire.groups import AddOffsets, Duration, TopicPartitions
 from raftlog.wire.operation import STORED, Leader, Nothing, Operation, Success
 
-HANDLES_MAX = 1_000  # of one batch
+HANDLES_MAX = 1_000  # per batch
 ID_CHARACTERS_MAX = 280
 
 TransactionId = Annotated[str, msgspec.Meta(max_length=ID_CHARACTERS_MAX)]
@@ -31,10 +31,10 @@ StateName = Literal[
 
 
 class OpenTransaction(Request):
-    """Body of ``POST /v1/transactions``. ``after`` is the id of this process's transaction before.
+    """Body of ``POST /v1/transactions``. ``after``: the id of this process's previous transaction.
 
-    ``run_epoch`` is that of the run of a sink whose task this is, from ``:begin-run``. ``incarnation`` is a
-    random name, the same in each repetition: a repetition gets the same answer and fences nothing.
+    ``run_epoch``: the epoch of the sink run that this task belongs to, from ``:begin-run``. ``incarnation``
+    is a random name, equal in each repetition: a repetition gets the same response and fences nothing.
     """
 
     transactional_id: TransactionalId
@@ -45,7 +45,7 @@ class OpenTransaction(Request):
 
 
 class PrepareTransaction(Request):
-    """Body of ``:prepare``: how long the transaction may wait for the decision about its batch."""
+    """Body of ``:prepare``: the time for which the transaction may wait for the decision about its batch."""
 
     timeout: Duration = "1h"
 
@@ -53,7 +53,7 @@ class PrepareTransaction(Request):
 class BeginRun(Request):
     """Body of ``:begin-run``: a run of a sink's owner is about to write the batch ``sequence``.
 
-    ``takeover`` allows another owner, and a gap.
+    ``takeover`` allows another owner, and a gap in the sequence.
     """
 
     sink_key: TransactionalId
@@ -77,7 +77,7 @@ class CommitBatch(Request):
 
 
 class AbortBatch(Request):
-    """Body of ``:abort-batch``. With a ``run_epoch`` all that its run has open; there may be no others."""
+    """Body of ``:abort-batch``. With a ``run_epoch``: aborts all open transactions of its run."""
 
     sink_key: TransactionalId
     transactions: Annotated[list[TransactionId], msgspec.Meta(max_length=HANDLES_MAX)]
@@ -85,15 +85,15 @@ class AbortBatch(Request):
 
 
 class TopicRecord(NewRecord, kw_only=True):
-    """One record to be stored, with its topic."""
+    """One record to be stored, and its topic."""
 
     topic: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": limits.NAME_PATTERN})]
 
 
 class Execute(Request):
-    """Body of ``:execute``: all of it is committed, or nothing. Records, offsets of a group, or both.
+    """Body of ``:execute``: records, offsets of a group, or both; all are committed, or none.
 
-    Without a ``transactional_id`` the broker has one.
+    Without a ``transactional_id`` the broker uses one of its own.
     """
 
     transactional_id: TransactionalId | None = None
@@ -104,7 +104,7 @@ class Execute(Request):
 
 
 class TopicReceipt(Answer):
-    """Position of one record."""
+    """The position of one stored record."""
 
     topic: str
     partition: int
@@ -113,7 +113,7 @@ class TopicReceipt(Answer):
 
 
 class ExecutedTransaction(Answer):
-    """The transaction, which is committed, and its records in the order of the request."""
+    """The committed transaction, and its records in the order of the request."""
 
     state: Literal["committed"]
     records: list[TopicReceipt]
@@ -123,7 +123,7 @@ class ExecutedTransaction(Answer):
 
 
 class OpenedTransaction(Answer):
-    """A new transaction. Binary batches have ``producer_id`` and ``producer_epoch`` in their headers."""
+    """A new transaction. Put ``producer_id`` and ``producer_epoch`` into the headers of binary batches."""
 
     id: str
     transactional_id: str
@@ -133,7 +133,7 @@ class OpenedTransaction(Answer):
 
 
 class EndedTransaction(Answer):
-    """The true outcome, and the id of the next transaction, or ``null`` where it must be opened."""
+    """The true outcome, and the id of the next transaction; ``null`` if that must be opened."""
 
     id: str
     outcome: Literal["committed", "aborted"]
@@ -141,7 +141,7 @@ class EndedTransaction(Answer):
 
 
 class TransactionDescription(Answer):
-    """One transaction. Times are milliseconds since 1970, 0 if not yet. ``groups`` have offsets in it."""
+    """One transaction. Times are milliseconds since 1970, 0 if unset. ``groups`` have offsets in it."""
 
     id: str
     transactional_id: str
@@ -170,7 +170,7 @@ class TransactionList(Answer):
 
 
 class BegunRun(Answer):
-    """A run of a sink. If its batch is committed it has nothing to write, and perhaps no ``run_epoch``."""
+    """A run of a sink. If its batch is committed, it has nothing to write, and may have no ``run_epoch``."""
 
     sink_key: str
     run_epoch: int | None
@@ -178,7 +178,7 @@ class BegunRun(Answer):
 
 
 class EndedBatch(Answer):
-    """All transactions of a batch, with one outcome."""
+    """All transactions of a batch, with their common outcome."""
 
     sink_key: str
     outcome: Literal["committed", "aborted"]
@@ -203,7 +203,7 @@ EXECUTE = Operation(
     text=(
         "Stores records of several topics and commits offsets of a group, all or nothing. A "
         "`transactional_id` is opened first, which fences its earlier incarnations. After an error nothing "
-        "is visible, except for a 504 with `committed` null: `GET /v1/transactions/{transaction}` has the "
+        "is visible, except after a 504 with `committed` null: `GET /v1/transactions/{transaction}` has the "
         "outcome, and a repetition with an `Idempotency-Key` is stored once."
     ),
     leader=Leader.TRANSACTION,
@@ -241,7 +241,7 @@ ADD_OFFSETS = Operation(
     leader=Leader.TRANSACTION,
     body=AddOffsets,
     answer=OffsetsAdded,
-    success={200: "the group takes part"},
+    success={200: "the offsets are added"},
     errors=(
         *_OF_TRANSACTION,
         *_OF_MEMBER,
@@ -257,8 +257,8 @@ OPEN = Operation(
     request="POST /v1/transactions",
     summary="Open a transaction",
     text=(
-        "A new incarnation of a transactional id: it fences the earlier ones and aborts what they left open. "
-        "With `after` it continues after a transaction of its own."
+        "A new incarnation of a transactional id: it fences the earlier ones and aborts their open "
+        "transactions. With `after` it continues after its own previous transaction."
     ),
     leader=Leader.TRANSACTION,
     body=OpenTransaction,
@@ -293,7 +293,7 @@ COMMIT = Operation(
     name="transactions.commit",
     request="POST /v1/transactions/{transaction}:commit",
     summary="Commit a transaction",
-    text="May be repeated: the answer has the true outcome.",
+    text="May be repeated: the response has the true outcome.",
     leader=Leader.TRANSACTION,
     answer=EndedTransaction,
     success={200: "the outcome"},
@@ -305,8 +305,8 @@ ABORT = Operation(
     request="POST /v1/transactions/{transaction}:abort",
     summary="Abort a transaction",
     text=(
-        "May be repeated: the answer has the true outcome. With a transactional id alone, for operators: "
-        "aborts whatever is open."
+        "May be repeated: the response has the true outcome. With a transactional id alone, for operators: "
+        "aborts its open transaction."
     ),
     leader=Leader.TRANSACTION,
     answer=Nothing,
@@ -319,8 +319,8 @@ PREPARE = Operation(
     request="POST /v1/transactions/{transaction}:prepare",
     summary="Prepare a transaction",
     text=(
-        "It takes no more records, stays invisible, and waits for `:commit-batch`. Its transactional id is "
-        "the key of its sink, `~`, and a name."
+        "The transaction takes no more records, stays invisible, and waits for `:commit-batch`. Its "
+        "transactional id is the key of its sink, `~`, and a name."
     ),
     leader=Leader.TRANSACTION,
     body=PrepareTransaction,
@@ -335,7 +335,7 @@ BEGIN_RUN = Operation(
     request="POST /v1/transactions:begin-run",
     summary="Register a run of a sink",
     text=(
-        "A new run fences the runs before, and aborts what they have open. One whose batch is committed "
+        "A new run fences earlier runs, and aborts their open transactions. A run whose batch is committed "
         "changes nothing. May be repeated."
     ),
     leader=Leader.TRANSACTION,
@@ -350,14 +350,14 @@ COMMIT_BATCH = Operation(
     request="POST /v1/transactions:commit-batch",
     summary="Commit prepared transactions together",
     text=(
-        "All or none, and once for each `sequence` of a `key`: a repetition gets the same answer, a lower "
-        "sequence is refused. With a `run`, so are a gap and a former run, and all else of the sink "
-        "is aborted."
+        "All or none, and once for each `sequence` of a `key`: a repetition gets the same response, a lower "
+        "sequence is refused. With a `run`, a gap and an earlier run are refused, too, and all other "
+        "transactions of the sink are aborted."
     ),
     leader=Leader.TRANSACTION,
     body=CommitBatch,
     answer=EndedBatch,
-    success={200: "they are committed"},
+    success={200: "the transactions are committed"},
     errors=_OF_TRANSACTION,
 )
 
@@ -365,12 +365,10 @@ ABORT_BATCH = Operation(
     name="transactions.abort_batch",
     request="POST /v1/transactions:abort-batch",
     summary="Abort prepared transactions together",
-    text=(
-        "All or none: refused if one of them is committed. With a `run_epoch`, all that this run has open."
-    ),
+    text=("All or none: refused if one is committed. With a `run_epoch`: all open transactions of this run."),
     leader=Leader.TRANSACTION,
     body=AbortBatch,
     answer=EndedBatch,
-    success={200: "they are aborted"},
+    success={200: "the transactions are aborted"},
     errors=_OF_TRANSACTION,
 )

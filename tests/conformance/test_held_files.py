@@ -150,5 +150,5 @@ def test_active_file_that_was_removed_while_closed_is_corruption(tmp_path: Path)
     second.append([storage_batch(0)])
     sync(second)
     next((tmp_path / "log-0").glob("*.log")).unlink()
-    with pytest.raises(LogCorrupt, match="the file is gone"):
+    with pytest.raises(LogCorrupt, match="the file is missing"):
         first.append([storage_batch(1)])

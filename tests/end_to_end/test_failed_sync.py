@@ -110,7 +110,7 @@ def test_a_failed_sync_stops_that_replica_only(shimmed: Shimmed) -> None:
     eventually(  # it is verified and reopened half a minute later, which may be now
         lambda: (
             cluster.metric("raftlog_failed_replicas", broker=failed) == 1
-            or "is served again" in cluster.log_text(failed)
+            or "serves again" in cluster.log_text(failed)
         ),
         what="the replica is still reported",
     )
@@ -145,7 +145,7 @@ def test_a_broker_whose_metadata_log_fails_a_sync_goes_on_and_comes_back_to_it(s
         eventually(partial(is_kept_by_all, cluster, failed, "apart", partition), what="a record")
     shims[failed].heal()
     eventually(
-        lambda: "the metadata log is served again" in cluster.log_text(failed),
+        lambda: "the metadata log serves again" in cluster.log_text(failed),
         what="it comes back to the metadata group",
     )
     create_topic(cluster.url(failed), "made-by-it", 1)
@@ -294,6 +294,6 @@ def test_a_read_only_disk_under_load_is_replaced_and_served_again(shimmed: Shimm
         eventually(lambda: "Read-only file system" in cluster.log_text(broken), what="its log says why")
         shim.heal()
         eventually(
-            lambda: "is served again" in cluster.log_text(broken),
+            lambda: "serves again" in cluster.log_text(broken),
             what="the broker serves its replicas again",
         )

@@ -65,7 +65,7 @@ def test_a_decommissioned_broker_is_removed_and_its_process_is_refused(directory
 
         four.launch(4)
         eventually(
-            lambda: "it was removed from the cluster for good" in four.log_text(4),
+            lambda: "it was removed from the cluster permanently" in four.log_text(4),
             what="the reason in the log of broker 4",
         )
         eventually(lambda: ready_status(four.urls[3]) == 503, what="broker 4 is not ready")

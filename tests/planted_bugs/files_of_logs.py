@@ -159,7 +159,7 @@ FILES_OF_LOGS = (
         "a damaged note of a broken group is ignored",
         "log on disk: broken",
         "raftlog.storage.broken_groups:BrokenGroups._reason",
-        'return f"it has broken an invariant; {damage}"',
+        'return f"the replica here has broken an invariant; {damage}"',
         'return ""',
         seen_by="tests/unit/storage/test_replica_registry.py::test_a_damaged_note_counts",
     ),

@@ -1,7 +1,7 @@
-"""Committed batches into the state machine: each once, in order.
+"""Applies committed batches to the state machine: each once, in order.
 
-Batches come from memory (``recent_entries``), or else from the log. The machine's state is kept where each
-segment begins, and now and then in between; what was committed after it is applied again at start.
+Batches come from memory (``recent_entries``) or from the log. The machine's state is saved where each
+segment begins, and at times in between; batches after the saved state are applied again at start.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from raftlog.types import EntryId, Index
 
 Reply = TypeVar("Reply")
 
-READ_BYTES: Final = 32 << 10  # at a time: at most some hundred batches
-SLICE_BYTES: Final = 4 << 20  # applied in one call, and the rest of what was read with them: 2 to 20 ms
-BATCH_BYTES: Final = 16 << 10  # what a batch counts beyond its size, in a slice
-CHECKPOINT_BYTES: Final = 256 << 20  # at most about this much is applied again after a crash: under a second
-CHECKPOINT_BATCHES: Final = 20_000  # the same for small batches, 10 to 30 µs each, unless the state is large
-STATE_BYTES_PER_BATCH: Final = 100  # a larger state is kept more seldom: about as many bytes as the log
+READ_BYTES: Final = 32 << 10  # per read: at most some hundred batches
+SLICE_BYTES: Final = 4 << 20  # applied in one call, plus the rest of the last read: 2 to 20 ms
+BATCH_BYTES: Final = 16 << 10  # counted for each batch in a slice, in addition to its size
+CHECKPOINT_BYTES: Final = 256 << 20  # about this much is applied again after a crash: under a second
+CHECKPOINT_BATCHES: Final = 20_000  # the same bound for small batches, 10 to 30 µs each
+STATE_BYTES_PER_BATCH: Final = 100  # a large state is saved less often: about as many bytes as the log
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A machine has the state that everything up to ``index`` led to; its snapshot had so many bytes."""
+    """A machine's restored state: of all entries up to ``index``, from a snapshot of ``size_bytes``."""
 
     index: Index
     size_bytes: int
 
 
 def restore_kept(machine: StateMachine[Batch, object], kept: tuple[Index, bytes] | None) -> Restored:
-    """Give a machine the state that a log has kept (``load_checkpoint``). A large one takes a second.
+    """Restore a machine from the state that a log has kept (``load_checkpoint``).
 
-    So it is done on another thread before anybody uses the machine. Raises ``MachineFailed``, and
-    ``OSError`` where memory is lacking.
+    A large state takes a second, so the caller does this on another thread, before the machine is used.
+    Raises ``MachineFailed``, and ``OSError`` if memory is lacking.
     """
     index, state = kept or (Index(-1), b"")
     try:
@@ -54,7 +54,7 @@ def restore_kept(machine: StateMachine[Batch, object], kept: tuple[Index, bytes]
 
 
 class Applier(Generic[Reply]):
-    """The way from the log into one state machine."""
+    """Applies the entries of one log to one state machine."""
 
     def __init__(
         self,
@@ -63,17 +63,17 @@ class Applier(Generic[Reply]):
         recent: RecentEntries[Reply],
         restored: Restored | None = None,
     ) -> None:
-        """Without ``restored`` the machine is given the newest state that the log has kept."""
+        """Begin to apply. Without ``restored``, restore the machine from the newest state of the log."""
         self._log = log
         self._machine = machine
         self._recent = recent
-        self._applied_bytes = self._applied_batches = 0  # since the newest state that was kept
+        self._applied_bytes = self._applied_batches = 0  # since the newest saved state
         restored = restored or restore_kept(machine, log.load_checkpoint())
         index = restored.index
         if index < log.first_index - 1:
             raise LogCorrupt(
-                f"the log begins at {log.first_index}, the checkpoint ends at {index}: what lies between is "
-                "nowhere; its broker repairs it from the other replicas"
+                f"the log begins at {log.first_index}, but the checkpoint ends at {index}: the entries "
+                "between are lost; its broker repairs it from the other replicas"
             )
         recent.applied_index = index
         self._checkpoint_index = index
@@ -81,14 +81,14 @@ class Applier(Generic[Reply]):
 
     @property
     def applied_index(self) -> Index:
-        """Newest index that the machine has taken in."""
+        """The newest index that the machine has applied."""
         return self._recent.applied_index
 
     def apply_up_to(self, commit_index: Index) -> bool:
-        """Apply what is committed, and end its proposals with the machine's replies.
+        """Apply committed entries, and end their proposals with the machine's replies.
 
-        Returns whether that is all. After a crash there may be much: more than ``SLICE_BYTES`` take several
-        calls, between which the event loop has other work to do.
+        Returns whether all are applied. After a crash there may be many: more than ``SLICE_BYTES`` take
+        several calls, between which the event loop does other work.
         """
         recent = self._recent
         if recent.applied_index >= commit_index:
@@ -101,7 +101,7 @@ class Applier(Generic[Reply]):
             for entry in self._next_entries(commit_index):
                 if entry.last > commit_index:
                     raise InvariantViolated(f"commit index {commit_index} splits the batch at {entry.first}")
-                try:  # once per batch: a context manager would be dearer than many machines
+                try:  # once per batch: a context manager would cost more than many machines
                     reply = self._machine.apply(entry.batch)
                 except Exception as error:
                     raise _failed(error, f"apply the batch at {entry.first}", is_half_done=True) from error
@@ -115,15 +115,15 @@ class Applier(Generic[Reply]):
 
     @property
     def is_checkpoint_due(self) -> bool:
-        """Whether much has been applied since the last checkpoint."""
+        """Whether a large amount was applied since the last checkpoint."""
         batches_max = max(CHECKPOINT_BATCHES, self._state_bytes // STATE_BYTES_PER_BATCH)
         return self._applied_bytes > CHECKPOINT_BYTES or self._applied_batches > batches_max
 
     def checkpoint(self, durable_index: Index) -> tuple[Index, bytes] | None:
-        """The machine's state as of the applied index, if it is news, unless the log itself may yet lose it.
+        """The applied index and the machine's state, if it is newer than the checkpoint and durable.
 
-        A replica may apply what a majority holds before its own disk does. A checkpoint beyond
-        the durable index would, after a power loss, vouch for entries that are not ours.
+        A replica may apply entries that a majority holds before its own disk does. A checkpoint above
+        the durable index would, after a power loss, imply entries that this disk does not have.
         """
         self._applied_bytes = self._applied_batches = 0
         if durable_index >= self.applied_index > self._checkpoint_index:
@@ -131,7 +131,7 @@ class Applier(Generic[Reply]):
         return None
 
     def checkpoint_change(self, durable_index: Index) -> LogChange | None:
-        """Keep that, if it is still due. On a full disk the one before still stands."""
+        """Save a checkpoint if it is due. On a full disk the previous checkpoint stays."""
         checkpoint = self.checkpoint(durable_index) if self.is_checkpoint_due else None
         if checkpoint is None:
             return None
@@ -145,13 +145,13 @@ class Applier(Generic[Reply]):
         return LogChange(partial(self._log.states.save_checkpoint, at, state), kept)
 
     def prefix_change(self, first_kept: Index, durable_index: Index) -> LogChange:
-        """Let the log begin at the last segment up to ``first_kept`` whose state is on the disk.
+        """Begin the log at the last segment up to ``first_kept`` whose state is on the disk.
 
-        ``durable_index`` is the core's: where a full disk took a part of a write, the log's own is beyond it.
+        ``durable_index`` is the core's: after a write that a full disk took in part, the log's own is higher.
         """
         self._keep_at_boundary()
         log = self._log
-        # The segment of the newest durable entry stays; up to it a log begins just where it is asked to.
+        # The segment with the newest durable entry stays; below it a log can begin at any segment.
         limit = min(first_kept, self.applied_index + 1, durable_index)
         bases, base = [], log.base_from(Index(log.first_index + 1))
         while base is not None and base <= limit:
@@ -162,21 +162,21 @@ class Applier(Generic[Reply]):
         def run() -> None:
             log.states.flush()
             standing = set(log.states.standing)
-            # What rots on the disk, or was removed for it, is not what a log may begin with.
+            # A log must not begin with a state that is damaged on the disk, or was removed for that reason.
             found = (at for at in reversed(bases) if at in standing and log.states.load(at) is not None)
             sound.extend(islice(found, 1))
 
         return LogChange(run, lambda: log.prefix_change(sound[0]) if sound else None)
 
     def restoring(self, state: bytes) -> Callable[[], None]:
-        """Decode a snapshot for ``installed``, on any thread. The returned call raises what has failed."""
+        """Decode a snapshot for ``installed``, on any thread. The returned call raises decoding errors."""
         try:
             return self._machine.restoring(state)
         except (Exception, InvariantViolated) as error:
             return partial(_raise, error)
 
     def installed(self, index: Index, state: bytes, become: Callable[[], None]) -> None:
-        """A snapshot has replaced the log: ``become``, of ``restoring``, makes the machine what it says."""
+        """Adopt a snapshot that has replaced the log; ``become`` is the result of ``restoring``."""
         try:
             become()
         except Exception as error:
@@ -187,9 +187,9 @@ class Applier(Generic[Reply]):
         self._applied_bytes = self._applied_batches = 0
 
     def _keep_at_boundary(self) -> Index | None:
-        """Keep the state if a segment begins just behind what is applied; where the next one begins.
+        """Save the state if a segment begins just after the applied entries; return the next segment's base.
 
-        So a log that begins at a segment always has the state that led to it.
+        So a log that begins at a segment always has the state before that segment.
         """
         following = Index(self._recent.applied_index + 1)
         boundary = self._log.base_from(following)
@@ -226,7 +226,7 @@ class Applier(Generic[Reply]):
         return [Entry(batch) for batch in batches]
 
     def _read(self, first: Index, last: Index, bytes_max: int) -> list[Batch]:
-        """From the log, checked. Raises ``LogCorrupt``."""
+        """Read batches from the log, checked. Raises ``LogCorrupt``."""
         batches = split_batches(self._log.read(first, last, bytes_max=bytes_max).read())
         return [cut_gap(batch, first, last) for batch in batches if batch.header.last_offset >= first]
 
@@ -236,9 +236,9 @@ def _raise(error: BaseException) -> None:
 
 
 def _failed(error: Exception, deed: str, *, is_half_done: bool = False) -> Exception:
-    """``MachineFailed``, unless the error is damage, the disk's or an exhaustion: work is repeated after it.
+    """``MachineFailed``, or the error itself if work is retried: damage, disk errors, exhaustion.
 
-    What is half done is never done again by this machine.
+    Half-done work is never retried by the same machine.
     """
     if isinstance(error, LogCorrupt) or (isinstance(error, OSError) and not is_half_done):
         return error

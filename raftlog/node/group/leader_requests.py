@@ -1,6 +1,6 @@
 """Requests to a leader that wait for an outcome. Errors: see each method.
 
-Decides: what each request waits for. Leaves to others: when the wait is over (``pending_requests``,
+Decides: what each request waits for. Leaves to others: when the wait ends (``pending_requests``,
 ``raft_group``).
 """
 
@@ -21,12 +21,12 @@ from raftlog.node.group.view import GroupView
 from raftlog.storage.log_storage import LogStorage
 from raftlog.types import GroupId, Index, NodeId
 
-ASK_AGAIN_S: Final = 0.75  # for a transfer of leadership: about how long the core tries
+ASK_AGAIN_S: Final = 0.75  # of a transfer of leadership: about the time for which the core tries
 Reply = TypeVar("Reply")
 
 
 class LeaderRequests(GroupView, Generic[Reply]):
-    """The part of a ``RaftGroup`` that lets callers wait."""
+    """The part of a ``RaftGroup`` with requests that wait."""
 
     def __init__(
         self,
@@ -39,18 +39,18 @@ class LeaderRequests(GroupView, Generic[Reply]):
     ) -> None:
         super().__init__(group_id, node_id, core, log, watch, health)
         self._waits = Waits()
-        self._has_backlog = False  # later turns of the event loop apply more of what is committed
+        self._has_backlog = False  # later turns of the event loop apply more committed entries
 
     async def durable(self, proposal: Proposal[Reply]) -> None:
-        """Return once this node has fsynced it. Raises ``CommitUnknown`` when leadership is lost first."""
+        """Return once a proposal is durable on this node. Raises ``CommitUnknown`` if leadership is lost."""
         self._check_still_leads(proposal)
         if self._core.durable_index < proposal.last:
             await self._waits.until_durable(proposal.last)
 
     async def replicated(self, proposal: Proposal[Reply], count: int, until: float) -> None:
-        """Return once ``count`` voters, this leader among them, have fsynced it. Raises ``CommitUnknown``.
+        """Return once ``count`` voters, with this leader, hold a proposal durably. Raises ``CommitUnknown``.
 
-        It returns at the time ``until`` of the running loop at the latest.
+        Returns at the latest at the time ``until`` of the running loop.
         """
         self._check_still_leads(proposal)
         if self.replicas_holding(proposal.last) >= count:
@@ -63,16 +63,16 @@ class LeaderRequests(GroupView, Generic[Reply]):
             timer.cancel()
 
     async def ready(self) -> None:
-        """Return once this leader may judge producers' sequences. Raises ``NotLeader`` when it stops."""
+        """Return once this leader may check producers' sequences. Raises ``NotLeader`` if it steps down."""
         while not self.is_ready:
             if not self.is_leader:
                 raise self._not_leader()
             await self._waits.until_ready()
 
     async def confirm_read(self) -> Index:
-        """An index, applied here, that covers everything acknowledged before the call (ReadIndex).
+        """An index that covers all entries acknowledged before the call (ReadIndex), and is applied here.
 
-        Raises ``NotLeader``, also when the disk is so full that it cannot be applied, and ``Overloaded``.
+        Raises ``NotLeader``, also if a full disk prevents applying that index, and ``Overloaded``.
         """
         if not self.is_leader:
             raise self._not_leader()
@@ -82,18 +82,18 @@ class LeaderRequests(GroupView, Generic[Reply]):
         while self.applied_index < index and self._has_backlog:
             await self._waits.until_ready()
         if self.applied_index < index:
-            raise NotLeader("the leader's disk is full, and what is committed is not in its log", leader=None)
+            raise NotLeader("the leader's disk is full, so committed records are not in its log", leader=None)
         return index
 
     async def change_membership(self, target: Membership) -> None:
-        """Return once ``target`` is in force and committed; at once where this leader has committed since.
+        """Return once ``target`` is in force and committed; at once if an entry of this leader is committed.
 
-        Otherwise the membership is written anew: a replica may hold a change of an earlier leader, which it
-        would finish if it were elected.
+        Otherwise the leader writes the membership again: another replica may hold a change of an earlier
+        leader, and would finish it if elected.
 
-        Raises ``NotLeader`` and ``InvalidRequest`` with nothing done, ``CommitUnknown`` when leadership is
-        lost first: then the change may still be finished, or undone, by another leader. Asking that one
-        for the same target is harmless.
+        Raises ``NotLeader`` and ``InvalidRequest`` with nothing done. Raises ``CommitUnknown`` if leadership
+        is lost first: another leader may then finish or undo the change. Requesting an equal target from that
+        leader is harmless.
         """
         if not self.is_leader:
             raise self._not_leader()
@@ -108,16 +108,18 @@ class LeaderRequests(GroupView, Generic[Reply]):
         await future
 
     async def transfer_and_wait(self, to: NodeId, timeout_ms: int) -> None:
-        """Return once another replica leads, ``to`` unless it loses the election.
+        """Return once another replica leads: ``to``, unless it loses the election.
 
-        It is asked for again while the time lasts. Raises ``NotLeader`` and ``InvalidRequest`` with nothing
-        done, ``LeadershipNotMoved`` when the time runs out first, or this replica stops.
+        The request is repeated until the time runs out. Raises ``NotLeader`` and ``InvalidRequest`` with
+        nothing done; ``LeadershipNotMoved`` if the time runs out first, or this replica stops.
         """
         if not self.is_leader:
             raise self._not_leader()
         others = sorted(self.membership.voters - {self.node_id})
         if to not in others:
-            raise InvalidRequest(f"to: broker {to} is no other voter of this group; choose one of {others}")
+            raise InvalidRequest(
+                f"to: broker {to} is not another voter of this group; choose one of {others}"
+            )
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while self.stopped is None and self.leader in (None, self.node_id):
@@ -128,8 +130,8 @@ class LeaderRequests(GroupView, Generic[Reply]):
                             await self._waits.until_role_changes()
         except TimeoutError:
             raise LeadershipNotMoved(f"no other broker led within {timeout_ms} ms; retry") from None
-        if self.leader is None:  # it has stopped: another replica may lead, also because of this request
-            raise LeadershipNotMoved("the replica that led has stopped; read who leads before you retry")
+        if self.leader is None:  # this replica has stopped: another may lead, perhaps due to this request
+            raise LeadershipNotMoved("the leading replica has stopped; find the new leader before you retry")
 
     def _step(self, event: Input) -> None:
         raise NotImplementedError
@@ -137,11 +139,11 @@ class LeaderRequests(GroupView, Generic[Reply]):
     def _check_still_leads(self, proposal: Proposal[Reply]) -> None:
         if not self.is_leader or self._core.term != proposal.term:
             raise CommitUnknown(
-                "leadership was lost before the records were known to be kept", committed=None
+                "leadership was lost before the records were stored as requested", committed=None
             )
 
     def _not_leader(self) -> NotLeader:
-        """Return the error ``NotLeader``; unquiesce a quiescent group, whose leader may have failed."""
+        """The error ``NotLeader``; also unquiesce a quiescent group, whose leader may have failed."""
         leader = self.leader
         if self._core.is_quiescent:
             self._step(Unquiesce())

@@ -1,8 +1,8 @@
-"""Changes of one group's log that wait for the disk: one at a time, and never beside a sync.
+"""Changes of one group's log that wait for the disk: one at a time, and never during a sync.
 
-Decides: in which order they come: a cut before all others, since appends wait for it, and last what frees
-room. Leaves to others: what a change is (``raftlog.storage.log_storage``), when it runs (``flusher``), and
-what follows from it.
+Decides the order of changes: a cut before all others, since appends wait for it, and last the removals that
+free room. Leaves to others: what a change does (``raftlog.storage.log_storage``), when it runs (``flusher``),
+and its consequences.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class LogChanger:
         return self._running is not None
 
     def ask(self, begin: Callable[[], LogChange | None]) -> asyncio.Future[None]:
-        """Have a change made; done once it is finished, has failed, or was left out by ``leave``.
+        """Queue a change; the future is done once it is finished, has failed, or was dropped by ``leave``.
 
-        ``begin`` is called when its turn has come, and makes nothing of it where there is nothing to do.
+        ``begin`` is called when it is the change's turn; it returns None if there is nothing to change.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((begin, future))
         return future
 
     def begin(self) -> LogChange | None:
-        """The next change to run, if there is one. Raises what ``begin`` raises."""
+        """The next change to run, if any. Raises the errors of its ``begin``."""
         change = self._log.cut_change() if self._is_cut_wanted else None
         if change is not None:
             self._running = (change, None)
@@ -66,7 +66,7 @@ class LogChanger:
         try:
             if error is not None:
                 change.give_up()
-                self._is_cut_wanted = not self._has_left  # it would come before the close again and again
+                self._is_cut_wanted = not self._has_left  # a failing cut would come before the close forever
                 raise error
             more = change.finish()
         finally:
@@ -78,7 +78,7 @@ class LogChanger:
         return bool(self._waiting)
 
     def leave(self) -> None:
-        """Drop the changes that wait."""
+        """Drop the waiting changes."""
         self._has_left = True
         while self._waiting:
             _end(self._waiting.popleft()[1])

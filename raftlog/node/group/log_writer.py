@@ -1,9 +1,9 @@
-"""The writes of a core: they are appended to the log, and messages wait until they are durable.
+"""Carries out the writes of a core: appends to the log, and holds messages until they are durable.
 
 Decides: which batches belong to which ``Write``, and which messages a finished sync releases.
-A full disk is no failure: what does not fit waits in memory, none of its messages leaves, and the writing
-is tried again; every other ``OSError`` is the replica's end and is raised. Batches wait as well while the
-log is cut, or changed otherwise. Term and vote wait for neither.
+A full disk is no failure: batches that do not fit wait in memory, and so do their messages, and the append
+is retried. Every other ``OSError`` is raised and ends the replica. Batches also wait while the
+log is cut or otherwise changed. Term and vote never wait for room or changes.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class _Waiting(NamedTuple):
     write_id: WriteId
     messages: tuple[Envelope, ...]
     has_entries: bool  # otherwise its messages depend on the hard state alone
-    last: Index  # the log's end once it is written
+    last: Index  # the log's last index once the write is done
 
 
 class Synced(NamedTuple):
-    """The outcome of a sync: writes and messages that it completes."""
+    """The outcome of a sync: the writes and messages that it completes."""
 
     writes: Sequence[_Waiting]  # oldest first
-    hard_state: WriteId | None = None  # term and vote as of this write, which itself waits with its entries
-    messages: Sequence[Envelope] = ()  # those that depend on it alone
+    hard_state: WriteId | None = None  # a write whose term and vote are durable, but whose entries wait
+    messages: Sequence[Envelope] = ()  # messages that depend on that hard state alone
 
 
 class LogWriter(Generic[Reply]):
@@ -56,10 +56,10 @@ class LogWriter(Generic[Reply]):
         self._wall_ms = wall_ms  # for control records
         self._writes: deque[_Waiting] = deque()
         self._hard_state: WriteId | None = None  # the newest write whose term and vote may not be durable
-        self._sync: Sync | None = None  # the one that runs
-        self._syncing = 0  # how many of ``_writes`` it covers
-        self._saving: WriteId | None = None  # and which hard state
-        self.is_full = False  # the disk had no room for what waits
+        self._sync: Sync | None = None  # the running sync
+        self._syncing = 0  # the number of ``_writes`` that it covers
+        self._saving: WriteId | None = None  # the hard state that it covers
+        self.is_full = False  # whether the disk had no room for the waiting batches
 
     @property
     def is_blocked(self) -> bool:
@@ -67,9 +67,10 @@ class LogWriter(Generic[Reply]):
         return self._recent.has_unwritten
 
     def write(self, write: Write, received: Sequence[Batch] = ()) -> None:
-        """Carry out one ``Write``, but for appending its batches, which ``try_append`` does.
+        """Carry out one ``Write``, except the append of its batches: see ``try_append``.
 
-        ``received`` came with the message that the core has just taken in; it may want a part of them.
+        ``received``: the batches of the message that the core has just handled; the write may use a part of
+        them.
         """
         if write.hard_state is not None:
             self._log.save_hard_state(write.hard_state)
@@ -89,7 +90,7 @@ class LogWriter(Generic[Reply]):
         )
 
     def try_append(self) -> None:
-        """Append what waits; keeps what a full disk does not take. Raises every other ``OSError``."""
+        """Append the waiting batches; keep what a full disk has no room for. Raises other ``OSError``."""
         if not self._recent.has_unwritten or self._log.is_changing:
             return
         try:
@@ -103,9 +104,9 @@ class LogWriter(Generic[Reply]):
             self._recent.drop_written()
 
     def begin_sync(self) -> Sync | None:
-        """The sync to run, while no cut is left to be done.
+        """The sync to run, if no cut is pending.
 
-        Nothing behind unwritten batches may count as durable, but term and vote.
+        Only term and vote may become durable before unwritten batches; nothing after these batches may.
         """
         written, self._syncing = self._log.last_index, 0
         for waiting in self._writes:
@@ -118,7 +119,7 @@ class LogWriter(Generic[Reply]):
         return self._sync
 
     def end_sync(self) -> Synced:
-        """End the sync that has run; return the writes that it completes."""
+        """End the running sync; return the writes that it completes."""
         if self._sync is not None:
             self._log.sync_finished(self._sync)
             self._sync = None
@@ -147,7 +148,7 @@ class LogWriter(Generic[Reply]):
             self._log.cut(first_removed)
 
     def _made(self, span: EntrySpan, *, is_received: bool) -> Batch | None:
-        """The batch of an entry that the core has made itself; its membership entries are not received."""
+        """The batch of an entry that this core has created; None for received and proposed entries."""
         if span.kind is EntryKind.LEADER_CHANGE:
             return leader_change_batch(
                 base_offset=span.first,

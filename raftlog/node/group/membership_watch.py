@@ -1,6 +1,6 @@
-"""Which membership this replica goes by, and whether it is known to be committed.
+"""The membership that this replica uses, and whether it is known to be committed.
 
-Decides when a listener hears of it. Leaves to others: which membership it should be (``core``), who waits
+Decides when the listener is called. Leaves to others: which membership is in force (``core``), and waiting
 for a change (``pending_requests``).
 """
 
@@ -13,18 +13,18 @@ from raftlog.types import NodeId
 
 
 class MembershipWatch:
-    """The membership of one replica that its listener was last told."""
+    """The membership that was last reported to the listener of one replica."""
 
     def __init__(self, node_id: NodeId, core: Raft, listener: GroupListener) -> None:
         self._node_id = node_id
         self._core = core
         self._listener = listener
         self._told = core.membership_index, core.membership
-        self.is_open = not self._is_committed  # the newest membership is not known to be committed
+        self.is_open = not self._is_committed  # whether the newest membership is not known to be committed
 
     @property
     def is_removed(self) -> bool:
-        """Whether this log has named this node, and a committed membership does so no more."""
+        """Whether this log has named this node, and a committed membership no longer names it."""
         return (
             not self.is_open
             and self._node_id not in self._core.membership.members
@@ -33,13 +33,13 @@ class MembershipWatch:
 
     @property
     def may_have_news(self) -> bool:
-        """Whether to look: the newest membership is open, or was written anew, perhaps the same one."""
+        """Whether ``look`` may report: the newest membership is open, or was written again."""
         return self.is_open or self._core.membership_index != self._told[0]
 
     def look(self) -> Membership | None:
-        """Tell the listener what is new; the membership that is committed since the last look, if one is."""
+        """Report a new membership to the listener; return it if it has been committed since the last look."""
         membership, is_committed = self._core.membership, self._is_committed
-        newest = self._core.membership_index, membership  # the same one may have been written anew
+        newest = self._core.membership_index, membership  # an equal membership may have been written again
         if newest == self._told and is_committed is not self.is_open:
             return None
         self._told, self.is_open = newest, not is_committed

@@ -1,7 +1,7 @@
-"""Requests that wait on one Raft group, and how each wait ends.
+"""Requests that wait on one Raft group, and the end of each wait.
 
 Decides: in which order waits end, and that losing leadership ends all of them with "unknown".
-Leaves to others: when something is durable, replicated, committed (``raft_group`` says so).
+Leaves to others: when an entry is durable, replicated, committed (``raft_group`` reports it).
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ UNSETTLED_READS_MAX: Final = 10_000
 
 
 class Proposal(Generic[Reply]):
-    """Batches offered to the leader, and what becomes of them.
+    """Batches offered to the leader, and their outcome.
 
-    ``first..last`` are their indexes in ``term``. It ends with the machine's reply to the last batch once
-    that is committed and applied here; with ``CommitUnknown`` when leadership or the replica is lost first.
+    ``first..last`` are their indexes in ``term``. A proposal ends with the machine's reply to the last batch
+    once that is committed and applied here, or with ``CommitUnknown`` if leadership or the replica is lost
+    first.
     """
 
     __slots__ = (
@@ -48,7 +49,7 @@ class Proposal(Generic[Reply]):
         self.size_bytes = 0
         for batch in batches:
             self.size_bytes += len(batch.data)
-        self.is_applied = False  # its last batch is committed and applied
+        self.is_applied = False  # whether its last batch is committed and applied
         self._reply: Reply | None = None
         self._is_lost = False
         self._outcome: asyncio.Future[Reply] | None = None
@@ -56,7 +57,7 @@ class Proposal(Generic[Reply]):
 
     @property
     def outcome(self) -> asyncio.Future[Reply]:
-        """A future of the reply, for callers that may wait without end. It need not be awaited."""
+        """A future of the reply, for callers that may wait without limit. It need not be awaited."""
         if self._outcome is None:
             self._outcome = asyncio.get_running_loop().create_future()
             self._outcome.add_done_callback(_retrieve)
@@ -64,9 +65,9 @@ class Proposal(Generic[Reply]):
         return self._outcome
 
     async def ended(self, deadline: float) -> None:
-        """Return once it is applied. Neither a cancellation nor the end of the time changes its fate.
+        """Return once the proposal is applied. Cancellation or a timeout ends only the wait.
 
-        Raises ``CommitUnknown``, and ``TimeoutError`` at the deadline, a time of the running loop.
+        Raises ``CommitUnknown``, and ``TimeoutError`` at ``deadline``, a time of the running loop.
         """
         if not self.is_applied and not self._is_lost:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -83,12 +84,12 @@ class Proposal(Generic[Reply]):
             raise TimeoutError
 
     def applied(self, reply: Reply) -> None:
-        """End a proposal whose last batch is committed and applied."""
+        """End the proposal: its last batch is committed and applied."""
         self.is_applied, self._reply = True, reply
         self._end()
 
     def lost(self) -> None:
-        """Nobody here can tell any more what becomes of it."""
+        """End the proposal as unknown: this replica cannot learn its outcome any more."""
         self._is_lost = True
         self._end()
 
@@ -106,7 +107,7 @@ class Proposal(Generic[Reply]):
 
 
 class UncommittedBytes:
-    """Bytes of proposals that are not committed, of all partitions of one broker together."""
+    """The bytes of uncommitted proposals, over all partitions of one broker."""
 
     __slots__ = ("bytes_max", "total")
 
@@ -121,24 +122,24 @@ class Waits:
     def __init__(self) -> None:
         self._last_token = 0
         self._reads: dict[Token, asyncio.Future[Index]] = {}
-        self._unsettled_reads: set[Token] = set()  # those in the core, also after their request was cancelled
+        self._unsettled_reads: set[Token] = set()  # in the core, also after their requests were cancelled
         self._durable: dict[asyncio.Future[None], Index] = {}  # rising indexes
         self._replicated: list[tuple[Index, int, asyncio.Future[None]]] = []
-        self.counts_replicas = False  # somebody waits for a number of replicas
+        self.counts_replicas = False  # whether a request waits for a number of replicas
         self._ready: dict[asyncio.Future[None], None] = {}
         self._changes: dict[Token, tuple[Membership, asyncio.Future[None]]] = {}
         self._role_changes: dict[asyncio.Future[None], None] = {}
 
     def token(self) -> Token:
-        """A name for one request to the core."""
+        """A new name for one request to the core."""
         self._last_token += 1
         return Token(self._last_token)
 
     def read(self) -> tuple[Token, asyncio.Future[Index]]:
-        """A read on its way into the core.
+        """Register a read for the core.
 
-        Raises ``Overloaded`` where too many are there: a leader that can commit nothing, for instance on full
-        disks, settles none of them, and who asked has long gone and asks again.
+        Raises ``Overloaded`` if too many reads are unsettled: a leader that can commit nothing, for instance
+        because of full disks, settles no read, while clients give up and send more.
         """
         if len(self._unsettled_reads) >= UNSETTLED_READS_MAX:
             raise Overloaded("too many reads wait to be confirmed; retry later", retry_after_ms=1000)
@@ -149,28 +150,28 @@ class Waits:
         return token, future
 
     def until_durable(self, last: Index) -> asyncio.Future[None]:
-        """Done once ``last`` is durable here."""
+        """A future that is done once ``last`` is durable here."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._durable[future] = last
         future.add_done_callback(lambda _: self._durable.pop(future, None))
         return future
 
     def until_replicated(self, last: Index, count: int) -> asyncio.Future[None]:
-        """Done once ``count`` voters hold ``last`` durably."""
+        """A future that is done once ``count`` voters hold ``last`` durably."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._replicated.append((last, count, future))
         self.counts_replicas = True
         return future
 
     def until_ready(self) -> asyncio.Future[None]:
-        """Done once the leader is ready, has nothing more to apply, or leads no more: look again then."""
+        """A future that is done once the leader is ready, has applied its backlog, or no longer leads."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ready[future] = None
         future.add_done_callback(lambda _: self._ready.pop(future, None))
         return future
 
     def change(self, target: Membership) -> tuple[Token, asyncio.Future[None]]:
-        """A membership change on its way into the core; done once ``target`` is in force and committed."""
+        """Register a membership change; the future is done once ``target`` is in force and committed."""
         token = self.token()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._changes[token] = (target, future)
@@ -178,14 +179,14 @@ class Waits:
         return token, future
 
     def until_role_changes(self) -> asyncio.Future[None]:
-        """Done once the role, the term or the known leader is another. Cancelled, it leaves nothing."""
+        """A future that is done once the role, the term or the known leader changes. It may be cancelled."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._role_changes[future] = None
         future.add_done_callback(lambda _: self._role_changes.pop(future, None))
         return future
 
     def settle(self, settled: Appended | ReadConfirmed | Refused) -> None:
-        """The core has decided. The proposer knows already; a change ends when it is committed."""
+        """End confirmed or refused reads, and refused changes; other changes end at their commit."""
         match settled:
             case ReadConfirmed(token, index):
                 self._unsettled_reads.discard(token)
@@ -197,13 +198,13 @@ class Waits:
                 _fail(change, _refusal(leader, reason))
 
     def membership_committed(self, membership: Membership) -> None:
-        """End the changes to a membership that is in force and committed."""
+        """End the changes to a membership that is now in force and committed."""
         for target, future in list(self._changes.values()):
             if target == membership:
                 _finish(future, None)
 
     def role_changed(self) -> None:
-        """Role, term or leader has changed: pending requests look again."""
+        """End the waits for a change of role, term or leader."""
         waiting, self._role_changes = self._role_changes, {}
         for future in waiting:
             _finish(future, None)
@@ -215,7 +216,7 @@ class Waits:
             _finish(first[0], None)
 
     def replicated(self, holding: Callable[[Index], int]) -> None:
-        """Progress of peers: ``holding`` counts the voters that hold an index."""
+        """End the waits for replicas: ``holding`` counts the voters that hold an index."""
         left = []
         for last, count, future in self._replicated:
             if holding(last) >= count:
@@ -225,13 +226,13 @@ class Waits:
         self._replicated, self.counts_replicas = left, bool(left)
 
     def ready(self) -> None:
-        """The leader is ready, has nothing more to apply, or leads no more: pending requests look again."""
+        """End the waits of ``until_ready``: the leader is ready, without backlog, or leads no more."""
         waiting, self._ready = self._ready, {}
         for future in waiting:
             _finish(future, None)
 
     def leadership_lost(self) -> None:
-        """Nobody here can tell any more what becomes of what is in the log."""
+        """End all waits as unknown or refused: this replica cannot learn their outcomes any more."""
         error = _lost()
         for future in [*self._durable, *(future for _, _, future in self._replicated)]:
             _fail(future, error)
@@ -247,7 +248,7 @@ class Waits:
 
 
 def end_at(waiter: asyncio.Future[None], at: float) -> asyncio.TimerHandle:
-    """Have a wait end at a time of the running loop, if it has not. The caller cancels the timer."""
+    """End a wait at a time of the running loop. The caller cancels the timer."""
     return asyncio.get_running_loop().call_at(at, _finish, waiter, None)
 
 
@@ -257,7 +258,7 @@ def _lost() -> CommitUnknown:
 
 def _refusal(leader: NodeId | None, reason: RefusalReason) -> NotLeader | InvalidRequest:
     if reason in (RefusalReason.NOT_LEADER, RefusalReason.TRANSFERRING):
-        return NotLeader(f"{reason.value}; the leader is {leader}", leader=leader)
+        return NotLeader(f"{reason.value}; the leader is broker {leader}", leader=leader)
     return InvalidRequest(reason.value, reason=reason.name.lower())
 
 

@@ -1,4 +1,4 @@
-"""The environment of a Raft group's driver, by role, and its listener. Nothing is decided here."""
+"""The environment of a Raft group's driver, by role, and the driver's listener. Interfaces only."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from raftlog.types import GroupId, Index, NodeId, Term
 
 
 class GroupListener(Protocol):
-    """Receives events of a group. Calls come on the loop's thread and must neither block nor raise."""
+    """Receives events of a group, on the loop's thread. Methods must neither block nor raise."""
 
     def role_changed(self, role: Role, term: Term, leader: NodeId | None) -> None:
-        """The member's role, its term or the leader it knows is new."""
+        """Handle a change of the member's role, term or known leader."""
 
     def commit_advanced(self, commit_index: Index) -> None:
-        """The machine has applied everything up to this index."""
+        """Handle progress: the machine has applied all entries up to this index."""
 
     def membership_changed(self, membership: Membership, is_committed: bool) -> None:
-        """The membership in force here is new, or is committed now.
+        """Handle a membership that is newly in force here, or newly committed.
 
-        What was found when the group was opened is not told: ask the group.
+        The membership that was found when the group was opened is not reported: read it from the group.
         """
 
     def removed(self) -> None:
-        """A membership without this replica is committed, after its log has named it: the replica may go.
+        """Handle a committed membership without this replica, after the log has named it: delete the replica.
 
-        Unless it was added again since: the new replica reads of the end of the former one first.
+        Do not delete it if it was added again since: the new replica's log first contains its former removal.
         """
 
     def replica_stopped(self, error: BaseException) -> None:
-        """Failed sync or damaged log: this replica serves and votes no more."""
+        """Handle the end of this replica, after a failed sync or damage: it serves and votes no more."""
 
 
 class Elections:
@@ -52,7 +52,7 @@ class Elections:
 
 
 class GroupClock(Protocol):
-    """The time of a group's host."""
+    """The clock of a group's host."""
 
     @property
     def tick_ms(self) -> int:
@@ -63,7 +63,7 @@ class GroupClock(Protocol):
 
 
 class GroupNetwork(Protocol):
-    """The other brokers."""
+    """The connection of a group to the other brokers."""
 
     @property
     def node_id(self) -> NodeId:
@@ -71,35 +71,35 @@ class GroupNetwork(Protocol):
 
     @property
     def calls(self) -> Calls:
-        """Questions to other brokers, for snapshots."""
+        """The calls to other brokers, for snapshots."""
 
     @property
     def catch_up(self) -> CatchUpRate:
-        """The limit of bytes per second to members that are far behind, for all groups together."""
+        """The limit of bytes per second to members that are far behind, over all groups."""
 
     def send(self, group: GroupId, to: NodeId, message: Message, payload: Sequence[Buffer] = ()) -> bool:
-        """Queue a message; False when it was dropped, as all are once the process has failed."""
+        """Queue a message; False if it was dropped, as all messages are once the process has failed."""
 
     def watch_peers(self, peers: frozenset[NodeId]) -> None:
-        """Watch peers in a group with this broker, and let them hear that this broker is alive."""
+        """Watch peers in a group with this broker, and send them this broker's signs of life."""
 
 
 class GroupDisk(Protocol):
-    """The disk that a group shares with others."""
+    """The disk that a group shares with other groups."""
 
     @property
     def read_places(self) -> asyncio.Semaphore:
-        """The semaphore that each large read for others holds until its reader has the bytes."""
+        """The semaphore that each large read for other brokers holds until they have received the bytes."""
 
     def has_room(self) -> bool:
-        """Whether the disk has more than its reserve left."""
+        """Whether the disk has more free space than its reserve."""
 
     def request_sync(self, group: Flushed) -> None:
-        """Have the flusher call ``begin_sync`` and ``end_sync``."""
+        """Make the flusher call ``begin_sync`` and ``end_sync``."""
 
 
 class GroupScheduler(Protocol):
-    """Work of a group that is done later, on the event loop."""
+    """Schedules later work of a group on the event loop."""
 
     def schedule(self, group: GroupId) -> None:
         """Call ``drain`` at the end of this loop turn."""
@@ -111,22 +111,22 @@ class GroupScheduler(Protocol):
         """Call ``append_written`` once the frames of this loop turn have left."""
 
     def begin(self, work: Coroutine[None, None, None], group: GroupId | None = None) -> asyncio.Task[None]:
-        """Run ``work`` as a task, which the caller keeps. An error of the task ends the process."""
+        """Run ``work`` as a task, which the caller must keep. An error of the task ends the process."""
 
 
 class GroupReports(Protocol):
-    """The reports of a group to its host."""
+    """Receives the reports of a group."""
 
     @property
     def elections(self) -> Elections:
-        """Counters of the elections of all groups."""
+        """The counters of the elections of all groups."""
 
     def replica_failed(self, group: GroupId, error: BaseException) -> None:
-        """A replica of this group has ended for this reason."""
+        """Note that a replica of this group has ended because of ``error``."""
 
     def fail(self, error: BaseException, group: GroupId | None = None) -> None:
-        """A broken invariant, of this group: the process must end."""
+        """End the process: an invariant, of this group if given, is broken."""
 
 
 class GroupEnvironment(GroupClock, GroupNetwork, GroupDisk, GroupScheduler, GroupReports, Protocol):
-    """The host of a group, as the driver uses it: its parts take only the roles that they need."""
+    """The host of a group as the driver uses it. Parts of the driver use only the roles that they need."""

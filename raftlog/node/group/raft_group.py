@@ -1,11 +1,11 @@
-"""One member of one Raft group: a core, its log and its state machine, driven.
+"""The driver of one member of one Raft group: runs its core, log and state machine.
 
 Decides: in which order a ``Ready`` is carried out. Leaves to others: consensus (``core``), bytes and the
 messages that wait for them (``log_writer``), applying (``applier``), entries for followers (``replication``),
 requests that wait (``pending_requests``), when syncs run (``flusher``), network and clock (``group_host``).
 
-The rules of this file: messages that depend on a write leave only once it is durable; batches are applied
-once, in order; an error of the disk, other than a full one, ends this replica and not the
+The rules of this file: messages that depend on a write leave only once the write is durable; batches are
+applied once, in order; a disk error, except a full disk, ends this replica and not the
 process; a broken invariant ends the process.
 """
 
@@ -70,7 +70,7 @@ _log = logging.getLogger("raftlog.node")
 
 
 class RaftGroup(LeaderRequests[Reply]):
-    """One member of one group. All methods belong to the event loop's thread."""
+    """The driver of one member of one group. All methods belong to the event loop's thread."""
 
     def __init__(
         self,
@@ -83,9 +83,9 @@ class RaftGroup(LeaderRequests[Reply]):
         uncommitted: UncommittedBytes | None = None,
         restored: Restored | None = None,
     ) -> None:
-        """``uncommitted``: the bound that the group shares with others, if it does.
+        """Begin to drive. ``uncommitted``: the bound that the group shares with other groups, if any.
 
-        ``restored``: the machine has the newest state of the log already.
+        ``restored``: the machine already has the newest state of the log.
         """
         node_id = environment.node_id
         health = ReplicaHealth(node_id, core.membership, environment.tick_ms)
@@ -101,17 +101,17 @@ class RaftGroup(LeaderRequests[Reply]):
         self._replication = Replication(self, self._recent, environment, environment, self._step)
         self._writer = LogWriter(log, self._recent, node_id, environment.wall_ms)
         self._changer = LogChanger(log)
-        self._is_installing = False  # a snapshot takes the place of the log
+        self._is_installing = False  # whether a snapshot is replacing the log
         self._transfer = SnapshotTransfer(
             node_id, group_id, environment.calls, self._install, applier.restoring
         )
-        self._campaign_term: Term | None = None  # of the newest election that was counted
-        self._is_short = False  # of a descriptor to read what is committed
+        self._campaign_term: Term | None = None  # the term of the newest counted election
+        self._is_short = False  # whether a descriptor is missing to read committed batches
         self._apply_slice(core.commit_index)
 
     @property
     def is_quiescent(self) -> bool:
-        """Needs no ticks until something happens."""
+        """Whether the group needs no ticks until the next input."""
         return self.stopped is not None or (
             self._core.is_quiescent and not self._writer.is_blocked and not self._is_short
         )
@@ -128,30 +128,30 @@ class RaftGroup(LeaderRequests[Reply]):
 
     @property
     def applied_index(self) -> Index:
-        """Newest index that the machine has taken in."""
+        """The newest index that the machine has applied."""
         return self._recent.applied_index
 
     @property
     def unapplied(self) -> list[Batch] | None:
-        """The batches that the machine has not taken in; None where some of them are not in memory."""
+        """The batches that the machine has not applied; None if some of them are not in memory."""
         return self._recent.unapplied
 
     @property
     def has_room(self) -> bool:
-        """Whether the disk takes more than what may use its reserve."""
+        """Whether the disk has room for writes that may not use the reserve."""
         return not self._writer.is_full and self._environment.has_room()
 
-    # What one may do.
+    # Public operations.
 
     def propose(
         self, batches: Sequence[Batch], *, append_time_ms: int | None = None, frees_room: bool = False
     ) -> Proposal[Reply]:
         """Append batches as one proposal, stamped with offsets, term and, if given, the append time.
 
-        Batches that can be written to are given away: they may be stamped in place. A proposal that
+        Writable batches become the group's: they may be stamped in place. A proposal that
         ``frees_room`` may use the disk's reserve, and wait for room. Raises, with nothing written:
-        ``NotLeader``, also while leadership is transferred, ``Overloaded``, ``StorageFull``, and
-        ``RecordTooLarge`` for a batch that no message to a follower could carry.
+        ``NotLeader`` (also while leadership is transferred), ``Overloaded``, ``StorageFull``, and
+        ``RecordTooLarge`` for a batch that is too large for a message to a follower.
         """
         if not self.is_leader:
             raise self._not_leader()
@@ -184,7 +184,7 @@ class RaftGroup(LeaderRequests[Reply]):
         return proposal
 
     def transfer_leadership(self, to: NodeId) -> None:
-        """Ask the core to transfer leadership; the listener hears of the result."""
+        """Request a leadership transfer from the core; the listener learns the result."""
         self._step(TransferLeadership(to))
 
     def campaign(self) -> None:
@@ -192,23 +192,23 @@ class RaftGroup(LeaderRequests[Reply]):
         self._step(Campaign())
 
     async def truncate_prefix(self, first_kept: Index) -> Index:
-        """Delete whole segments below ``first_kept`` whose state is kept; gives the log's new start.
+        """Delete whole segments below ``first_kept`` whose state is saved; return the log's new start.
 
-        Followers that still need deleted entries receive a snapshot. A full disk may prevent the change.
+        Followers that still need deleted entries receive a snapshot. A full disk may prevent the deletion.
         """
         if self.stopped is None:
             await self._change(partial(self._prefix_change, first_kept))
         return self.log.first_index
 
     async def change_log(self, begin: Callable[[], LogChange | None]) -> None:
-        """Have the log changed when its disk is free; not if the replica has stopped."""
+        """Change the log when its disk is free; do nothing if the replica has stopped."""
         if self.stopped is None:
             await self._change(begin)
 
-    # What the host calls.
+    # Called by the host.
 
     def tick(self) -> None:
-        """One unit of time has passed. Most ticks of a core leave nothing to carry out."""
+        """Count one unit of time. Most ticks of a core produce no work."""
         core = self._core
         if self._writer.is_blocked:
             self._guarded(self._append)
@@ -234,18 +234,18 @@ class RaftGroup(LeaderRequests[Reply]):
             self._health.quiesced_without(core.unreachable)
 
     def peer_unreachable(self, peer: NodeId) -> None:
-        """The link to a peer broke or it has been silent too long."""
+        """Handle a peer whose connection broke, or that has been silent too long."""
         self._step(PeerUnreachable(peer))
 
     def peer_reachable(self, peer: NodeId) -> None:
-        """The node of a peer that was unreachable is heard from again."""
+        """Handle an unreachable peer that is heard again."""
         self._step(PeerReachable(peer))
 
     def receive(self, sender: NodeId, message: Message, batches: Sequence[Batch]) -> None:
-        """A message came in; ``batches`` belong to an ``AppendRequest``."""
+        """Handle a message; ``batches`` belong to an ``AppendRequest``."""
         if batches:
             if self._core.has_news:
-                self.drain()  # what is staged must not mix with what this message brings
+                self.drain()  # staged batches must not mix with the batches of this message
             self._step(Receive(sender, message))
             self.drain(batches)
         else:
@@ -254,7 +254,7 @@ class RaftGroup(LeaderRequests[Reply]):
                 self._waits.replicated(self.replicas_holding)
 
     def drain(self, received: Sequence[Batch] = ()) -> None:
-        """Carry out everything that the core has asked for. ``received`` came with the last message."""
+        """Carry out all work of the core. ``received``: the batches of the last message."""
         core = self._core
         try:
             while core.has_news and self.stopped is None:
@@ -265,18 +265,18 @@ class RaftGroup(LeaderRequests[Reply]):
             self._broke(error)
 
     def append_written(self) -> None:
-        """Append what the core has had written since, now that its followers have it on their way."""
+        """Append the batches of recent writes, now that they were sent to the followers."""
         if self.stopped is None:
             self._guarded(self._append)
 
     def apply_more(self) -> None:
-        """Apply the next slice of what is committed."""
+        """Apply the next slice of committed entries."""
         self._has_backlog = False
         if self.stopped is None and not self._is_installing:
             self._guarded(self._apply)
 
     def begin_sync(self) -> DiskWork | None:
-        """The next work for the flusher's thread: a change of the log, if one is due, or a sync."""
+        """The next work for the flusher's thread: a due change of the log, or a sync."""
         try:
             change = self._changer.begin()
         except BaseException as error:
@@ -311,27 +311,27 @@ class RaftGroup(LeaderRequests[Reply]):
             self._install()
 
     def _keep(self, messages: Sequence[Envelope]) -> None:
-        """Send messages, unless their term is over: a vote may have left for a log without their entries."""
+        """Send messages of the current term: in a later term, a vote may have left for another log."""
         for envelope in messages:
             if envelope.message.term == self._core.term:
                 self._environment.send(self.group_id, envelope.to, envelope.message)
 
     def _change(self, begin: Callable[[], LogChange | None]) -> asyncio.Future[None]:
-        """Have the log changed when its disk is free."""
+        """Queue a change of the log for when its disk is free."""
         changed = self._changer.ask(begin)
         self._environment.request_sync(self)
         return changed
 
     def _changed(self, error: OSError | None) -> None:
-        """A change has run. Where the disk had no room nothing has happened, and the group continues."""
+        """Finish a change that has run. On a full disk nothing has changed, and the group continues."""
         try:
             self._changer.end(error)
         except InvariantViolated as violated:
             self._environment.fail(violated, self.group_id)
         except (OSError, LogCorrupt, MachineFailed) as trouble:
             if self.stopped is not None:
-                # Nothing that was acknowledged is lost by it: the next start goes by what is on the disk.
-                _log.error("group %d on broker %d closes: %s", self.group_id, self.node_id, trouble)
+                # No acknowledged entry is lost by this: the next start uses the state on the disk.
+                _log.error("group %d on broker %d has closed: %s", self.group_id, self.node_id, trouble)
             elif not (isinstance(trouble, OSError) and is_disk_full(trouble)):
                 self.stop(trouble)
         self._environment.request_sync(self)
@@ -342,9 +342,9 @@ class RaftGroup(LeaderRequests[Reply]):
             self.drain()
 
     def stop(self, error: BaseException) -> None:
-        """End this replica: it neither votes nor serves until its process starts again."""
+        """End this replica: it neither votes nor serves until it is opened again."""
         if self.stopped is None:
-            _log.error("group %d on broker %d ends: %s", self.group_id, self._environment.node_id, error)
+            _log.error("group %d on broker %d stops: %s", self.group_id, self._environment.node_id, error)
             self._has_failed = True
             self._environment.replica_failed(self.group_id, error)
             if self._core.role is Role.LEADER:
@@ -357,7 +357,7 @@ class RaftGroup(LeaderRequests[Reply]):
             self._end(CommitUnknown("the replica is closing", committed=None))
 
     def close(self) -> asyncio.Future[None]:
-        """Leave; keep the machine's state, sync and close the log. Done when that is closed."""
+        """Leave; save the machine's state, sync and close the log. The future is done when it is closed."""
         self.leave()
         return self._change(self._close_change)
 
@@ -365,7 +365,7 @@ class RaftGroup(LeaderRequests[Reply]):
         checkpoint = None if self._has_failed else self._applier.checkpoint(self.log.last_index)
         return self.log.close_change(checkpoint)
 
-    # How a Ready is carried out.
+    # Carrying out a Ready.
 
     def _step(self, event: Input) -> None:
         if self.stopped is None and not (self._is_installing and self._may_write(event)):
@@ -376,7 +376,7 @@ class RaftGroup(LeaderRequests[Reply]):
             self._environment.schedule(self.group_id)
 
     def _may_write(self, event: Input) -> bool:
-        """Whether a core must not take this in while its log is replaced: such messages are lost."""
+        """Whether an input must not reach the core while its log is replaced; such messages are dropped."""
         if isinstance(event, Receive) and isinstance(heartbeat := event.message, Heartbeat):
             return heartbeat.term != self.term or heartbeat.commit_index > self.commit_index
         return not isinstance(event, AppendDropped | PeerReachable | PeerUnreachable | SnapshotInstalled)
@@ -428,7 +428,7 @@ class RaftGroup(LeaderRequests[Reply]):
         return self._applier.prefix_change(first_kept, self._core.writes.durable_index).then(forgotten)
 
     def _install(self) -> None:
-        """Have a snapshot that has come replace the log, if it is news; while a write is open, after it."""
+        """Replace the log with a received snapshot, if it is newer; while a write is open, wait for it."""
         if self._transfer.whole is None or self._is_installing:
             return
         self.drain()
@@ -449,9 +449,9 @@ class RaftGroup(LeaderRequests[Reply]):
         return after(change, installed)
 
     def _install_ended(self, _: asyncio.Future[None]) -> None:
-        """End an installation that was carried out, has failed, or was left out."""
+        """End an installation that was carried out, has failed, or was dropped."""
         self._is_installing = False
-        self._install()  # another may have come meanwhile
+        self._install()  # another snapshot may have arrived meanwhile
 
     def _apply(self) -> None:
         """Apply the committed entries, except entries that a full disk keeps out of the log."""
@@ -482,7 +482,7 @@ class RaftGroup(LeaderRequests[Reply]):
         self._listener.replica_stopped(error)
 
     def _note_commit_index(self) -> None:
-        """Never beyond what is durable here: a hint must not vouch for entries that a power loss may swap."""
+        """Store a commit hint, at most the durable index: a power loss may replace entries above that."""
         durable_index = self._core.writes.durable_index
         self.log.note_commit_index(Index(min(self._core.commit_index, durable_index)))
         if self._applier.is_checkpoint_due:
@@ -503,7 +503,7 @@ class RaftGroup(LeaderRequests[Reply]):
         if change.role not in (Role.CANDIDATE, Role.LEADER):
             return
         elections = self._environment.elections
-        elections.started += change.term != self._campaign_term  # an only voter is a leader at once
+        elections.started += change.term != self._campaign_term  # a single voter becomes leader at once
         elections.won += change.role is Role.LEADER
         self._campaign_term = change.term
 
@@ -518,14 +518,14 @@ class RaftGroup(LeaderRequests[Reply]):
             self._broke(error)
 
     def _broke(self, error: BaseException) -> None:
-        """Something that a core has asked for was not carried out. Raises what is no error of this group."""
+        """Stop the replica or the process: an order of the core failed. Raises cancellations again."""
         match error:
             case OSError() | LogCorrupt():
                 self.stop(error)
             case MachineFailed():
                 self.stop(exhaustion(error.__cause__) or error)
             case InvariantViolated() | Exception():
-                # Work that a core has handed out is never offered again: without it this state is wrong.
+                # A core hands out work only once: if the work is lost, the state of the core is wrong.
                 self._environment.fail(error, self.group_id)
             case _:
                 raise error

@@ -1,14 +1,14 @@
-"""The newest entries of one log, in memory: one run of batches from a proposal until it is applied.
+"""The newest entries of one log, in memory: one run of batches from their proposals until they are applied.
 
-The log writer, replication, the state machine and the requests that wait for an outcome find their entries
-here. Each of them goes by an index, and nothing is moved from one container to another::
+The log writer, replication, the state machine and waiting requests find their entries
+here. Each of them uses an index, and no entry moves from one container to another::
 
     applied_index      log.last_index      named_index
-          |--- written ------|--- unwritten ----|--- staged ---
+         |--- written ------|--- unwritten ----|--- staged ---
 
-An entry is staged when it comes, named when the core asks for it to be written, written when the log has
-it, and gone once it is applied. Past ``RECENT_BYTES_MAX`` the oldest written entries that nobody waits for
-are dropped before that; they are read from the log again.
+An entry is staged when it arrives, named when the core orders its write, written when the log has
+it, and removed once it is applied. Above ``RECENT_BYTES_MAX`` the oldest written entries without a waiting
+request are dropped earlier; they are then read from the log.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from raftlog.types import Index
 Reply = TypeVar("Reply")
 
 RECENT_BYTES_MAX: Final = 32 << 20
-UNCOMMITTED_BYTES_MAX: Final = 32 << 20  # of one group's proposals, before it answers "overloaded"
+UNCOMMITTED_BYTES_MAX: Final = 32 << 20  # of one group's proposals; above it, ``Overloaded``
 OVERLOADED_RETRY_MS: Final = 100
 
 
 class Entry(Generic[Reply]):
-    """One batch, and the proposal that ends with it, if somebody here may wait for that."""
+    """One batch, and the proposal that ends with it, if a request here waits for that proposal."""
 
     __slots__ = ("batch", "first", "last", "proposal")
 
@@ -48,17 +48,17 @@ class Entry(Generic[Reply]):
 
 
 class RecentEntries(Generic[Reply]):
-    """The entries behind ``applied_index`` that are in memory: a suffix of the log, and what follows it.
+    """The entries after ``applied_index`` that are in memory: a suffix of the log, and unwritten entries.
 
-    The bytes of proposals that are not applied are counted here, and in ``shared`` as well, unless the group
-    must go on where partitions wait.
+    The bytes of unapplied proposals are counted here, and also in ``shared``, unless the group
+    must continue while partitions wait.
     """
 
     def __init__(self, log: ReadableLog, shared: UncommittedBytes | None = None) -> None:
         self._log = log
         self._shared = shared or UncommittedBytes(UNCOMMITTED_BYTES_MAX)
         self._entries: deque[Entry[Reply]] = deque()
-        self._staged = 0  # how many of them, the last ones, the core has not named
+        self._staged = 0  # the number of entries at the end that the core has not named
         self.applied_index = Index(-1)
         self.named_index = log.last_index
         self.size_bytes = 0
@@ -70,32 +70,32 @@ class RecentEntries(Generic[Reply]):
         return self.named_index > self._log.last_index
 
     def check_room(self) -> None:
-        """Raise ``Overloaded`` while too much waits to be committed, in this group or on this broker."""
+        """Raise ``Overloaded`` while too many bytes are uncommitted, in this group or on this broker."""
         for size_bytes, size_max, where in (
             (self.uncommitted_bytes, UNCOMMITTED_BYTES_MAX, "in this partition"),
             (self._shared.total, self._shared.bytes_max, "in the partitions that this broker leads"),
         ):
             if size_bytes > size_max:
-                message = f"{size_bytes} bytes wait to be committed {where}; slow down and retry"
+                message = f"{size_bytes} bytes {where} are not committed yet; slow down and retry"
                 raise Overloaded(message, retry_after_ms=OVERLOADED_RETRY_MS)
 
-    # How entries come.
+    # Arrival of entries.
 
     def propose(self, proposal: Proposal[Reply], batches: Sequence[Batch]) -> None:
-        """Stage what the core has given indexes to."""
+        """Stage the batches of a proposal, whose indexes come from the core."""
         self.stage(batches)
         self._entries[-1].proposal = proposal
         self._count(proposal.size_bytes)
 
     def stage(self, batches: Sequence[Batch]) -> None:
-        """Add batches that the core's next write names."""
+        """Stage batches that the core's next write will name."""
         for batch in batches:
             self._entries.append(Entry(batch))
             self.size_bytes += len(batch.data)
         self._staged += len(batches)
 
     def name(self, span: EntrySpan, made: Batch | None = None) -> None:
-        """The core has this span written: ``made`` for it just now, or staged. Raises where it is not."""
+        """Name a span that the core orders to be written; its entries are ``made`` now, or were staged."""
         if made is not None:
             self._entries.insert(len(self._entries) - self._staged, Entry(made))
             self._staged += 1
@@ -104,21 +104,21 @@ class RecentEntries(Generic[Reply]):
         while following <= span.last:
             entry = self._entries[-self._staged] if self._staged else None
             if entry is None or entry.first != following or entry.batch.header.leader_epoch != span.term:
-                raise InvariantViolated(f"what is staged for index {following} is not of {span}")
+                raise InvariantViolated(f"the staged entry for index {following} is not of {span}")
             self._staged -= 1
             following = entry.last + 1
         self.named_index = span.last
 
-    # How they are read.
+    # Reading of entries.
 
     def unwritten(self) -> list[Batch]:
-        """The batches that are named, and not in the log."""
+        """The batches that are named but not in the log."""
         return [entry.batch for entry in self._between(Index(self._log.last_index + 1), self.named_index)]
 
     def recent_bytes(self, first: Index, last: Index, bytes_max: int) -> tuple[Index, list[Buffer]] | None:
-        """Whole batches from ``first`` on, at least one, about ``bytes_max``; the last index of them.
+        """Whole batches from ``first`` on, at least one, about ``bytes_max``, and their last index.
 
-        None where they must be read from the disk. Raises ``Overloaded``, ``LogCorrupt`` and
+        None if they must be read from the disk. Raises ``Overloaded``, ``LogCorrupt`` and
         ``OSError``.
         """
         entries = self._between(first, last)
@@ -137,7 +137,7 @@ class RecentEntries(Generic[Reply]):
         return last, payload
 
     def _between(self, first: Index, last: Index) -> list[Entry[Reply]]:
-        """The entries within ``first..last``, in order."""
+        """The entries that lie completely in ``first..last``, in order."""
         found = []
         for entry in reversed(self._entries):
             if entry.first < first:
@@ -147,12 +147,13 @@ class RecentEntries(Generic[Reply]):
         found.reverse()
         return found
 
-    # How they go.
+    # Removal of entries.
 
     def next_to_apply(self, commit_index: Index) -> Entry[Reply] | None:
-        """Take the entry behind ``applied_index`` out; None where it must be read from the log.
+        """Remove and return the entry after ``applied_index``; None if it must be read from the log.
 
         The part of a gap batch above ``commit_index`` stays: a leader that has just started may not know that
+        the whole batch is committed.
         all of it is committed.
         """
         entries = self._entries
@@ -169,27 +170,27 @@ class RecentEntries(Generic[Reply]):
 
     @property
     def first_index(self) -> int:
-        """The oldest index in memory, or the index behind the log's end."""
+        """The oldest index in memory, or the index after the log's last one."""
         return self._entries[0].first if self._entries else self._log.last_index + 1
 
     @property
     def unapplied(self) -> list[Batch] | None:
-        """All batches behind ``applied_index``; None where some of them are in the log only."""
+        """All batches after ``applied_index``; None if some are in the log only."""
         if self.first_index != self.applied_index + 1:
             return None
         return [entry.batch for entry in self._entries]
 
     def applied(self, entry: Entry[Reply], reply: Reply) -> None:
-        """The machine has taken this entry in: its proposal ends."""
+        """Note that the machine has applied this entry, and end its proposal."""
         self.applied_index = Index(entry.last)
         if entry.proposal is not None:
             self._count(-entry.proposal.size_bytes)
             entry.proposal.applied(reply)
 
     def truncate(self, first_removed: Index) -> None:
-        """Remove this index and all after it: another leader's entries take their place."""
+        """Remove this index and all later ones: another leader's entries replace them."""
         if first_removed <= self.applied_index:
-            raise InvariantViolated(f"index {first_removed} is removed, and {self.applied_index} is applied")
+            raise InvariantViolated(f"index {first_removed} is removed, but {self.applied_index} is applied")
         entries = self._entries
         while entries and entries[-1].last >= first_removed:
             entry = entries.pop()
@@ -199,7 +200,7 @@ class RecentEntries(Generic[Reply]):
         self.named_index = Index(min(self.named_index, first_removed - 1))
 
     def drop_written(self) -> None:
-        """Drop the oldest past the bound, unless somebody waits for them or the log lacks them."""
+        """Drop the oldest entries above the bound, unless a request waits for them or the log lacks them."""
         entries = self._entries
         while self.size_bytes > RECENT_BYTES_MAX and entries[0].last <= self._log.last_index:
             if entries[0].proposal is not None:
@@ -207,13 +208,13 @@ class RecentEntries(Generic[Reply]):
             self.size_bytes -= len(entries.popleft().batch.data)
 
     def leadership_lost(self) -> None:
-        """Nobody here can tell any more what becomes of the proposals."""
+        """End all proposals as unknown: this replica cannot learn their outcomes any more."""
         if self.uncommitted_bytes:
             for entry in self._entries:
                 self._lose(entry)
 
     def restart(self, snapshot: Index) -> None:
-        """A snapshot has replaced the log, and is applied."""
+        """Restart after a snapshot that has replaced the log and is applied."""
         self._entries.clear()
         self.size_bytes = self._staged = 0
         self.applied_index = self.named_index = snapshot

@@ -1,10 +1,10 @@
-"""Which replicas keep up: health that is reported, never part of the commit rule.
+"""The health of replicas: which ones keep up. It is reported, and never part of the commit rule.
 
 A replica keeps up as long as it is heard, and reaches, within the allowed time, the end that the log
-had when it was last looked at. Under load its log is always a little behind; that alone is not lag.
+had at the last observation. Under load its log is always a little behind; that alone is not lag.
 
-Time is counted in ticks, as in the core: it stands still while the group is quiescent, so that a group that
-unquiesces counts no peer as silent for that time. A peer without which the group has become quiescent lags
+Time is counted in ticks, as in the core: it stands still while the group is quiescent, so a group that
+unquiesces counts no peer as silent for that time. A peer without which the group became quiescent lags
 until it has caught up.
 """
 
@@ -18,7 +18,7 @@ from raftlog.types import EntryId, Index, NodeId
 
 
 class Progress(Protocol):
-    """Indexes of a leader and its voters: the part of a status that every produce needs."""
+    """Indexes of a leader and its voters: the part of the status that every produce needs."""
 
     @property
     def last(self) -> EntryId:
@@ -30,15 +30,15 @@ class Progress(Protocol):
 
 
 class HeardProgress(Progress, Protocol):
-    """The progress of a leader and its voters, and when each voter replied last."""
+    """The progress of a leader and its voters, and the time of each voter's last reply."""
 
     @property
     def heard_ticks_ago(self) -> Mapping[NodeId, int]:
-        """Ticks since then."""
+        """Ticks since each voter's last reply."""
 
 
 class ReplicaHealth:
-    """When each peer of a leader last made progress."""
+    """The time of the last progress of each peer of a leader."""
 
     def __init__(self, node_id: NodeId, membership: Membership, tick_ms: int) -> None:
         self._node_id = node_id
@@ -46,29 +46,29 @@ class ReplicaHealth:
         self._peers = sorted(membership.voters - {node_id})
         self._tick_ms = tick_ms
         self._now = 0  # ticks
-        self._goal: dict[NodeId, tuple[int, Index]] = {}  # the log's end at some moment
-        self._caught_up: dict[NodeId, int] = {}  # the newest such moment whose end the peer has reached
-        self._left_out: Set[NodeId] = frozenset()  # the group has become quiescent without these peers
+        self._goal: dict[NodeId, tuple[int, Index]] = {}  # a tick, and the log's end at that tick
+        self._caught_up: dict[NodeId, int] = {}  # the newest such tick whose end the peer has reached
+        self._left_out: Set[NodeId] = frozenset()  # peers without which the group has become quiescent
 
     def forget(self) -> None:
-        """A leader epoch begins: all peers count as healthy until their first timeout."""
+        """Begin a leader epoch: all peers count as healthy until their first timeout."""
         self._goal.clear()
         self._left_out = frozenset()
         self._caught_up = dict.fromkeys(self._peers, self._now)
 
     def apply_membership(self, membership: Membership) -> None:
-        """Another membership is in force: new members count as healthy until their first timeout."""
+        """Use another membership: new members count as healthy until their first timeout."""
         self._voters = membership.voters
         self._peers = sorted(membership.voters - {self._node_id})
         self._goal = {peer: goal for peer, goal in self._goal.items() if peer in membership.voters}
         self._caught_up = {peer: self._caught_up.get(peer, self._now) for peer in self._peers}
 
     def quiesced_without(self, unreachable: Set[NodeId]) -> None:
-        """The group has become quiescent without these peers: they lag, for time stands still now."""
+        """Count these peers as lagging: the group has become quiescent without them, and counts no ticks."""
         self._left_out = self._left_out | unreachable
 
     def observe(self, status: HeardProgress, unreachable: Set[NodeId] = frozenset()) -> None:
-        """Look at the peers' progress; called once a tick while leading."""
+        """Observe the peers' progress; called once a tick while leading."""
         self._now = now = self._now + 1
         last = status.last.index
         heard_ticks_ago, match_index = status.heard_ticks_ago, status.match_index
@@ -84,7 +84,7 @@ class ReplicaHealth:
                 self._left_out = self._left_out - {peer}
 
     def in_sync(self, status: Progress, lag_records_max: int | None, lag_ms_max: int) -> frozenset[NodeId]:
-        """The voters within the allowed lag in time and, if given, in messages, the leader among them."""
+        """The voters, with the leader, within the allowed lag in time and, if given, in records."""
         found = {self._node_id} & self._voters
         now, tick_ms = self._now, self._tick_ms
         for peer in self._peers:

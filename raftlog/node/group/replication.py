@@ -1,8 +1,8 @@
-"""Messages of a leader that the core cannot make itself: bytes of entries, and its resignation.
+"""Messages of a leader that the core cannot build: entries as bytes, and the call for an election.
 
-Decides: how much one append carries, who is so far behind that it must not have all of the disk and the
-network (``catch_up`` says how much), and which member a leader that ends calls to campaign. Leaves to
-others: what is due to whom (``core``), where the bytes come from (``recent_entries``).
+Decides: how many bytes one append carries, which member is so far behind that its rate is limited
+(``catch_up`` has the rate), and which member a stopping leader calls to campaign. Leaves to
+others: which appends are due (``core``), the source of the bytes (``recent_entries``).
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class Leading(Protocol):
 
     @property
     def term(self) -> Term:
-        """The newest term it has seen."""
+        """The newest term that the group has seen."""
 
     @property
     def is_leader(self) -> bool:
-        """Whether it leads in its own eyes."""
+        """Whether the replica believes that it leads."""
 
     def stop(self, error: BaseException) -> None:
-        """Stop the replica, whose log is damaged: it neither votes nor serves from now on."""
+        """Stop the replica because its log is damaged: it no longer votes or serves."""
 
 
 class Replication(Generic[Reply]):
-    """The way from one group's log to its followers. ``step`` gives an input to the group's core."""
+    """Sends one group's log to its followers. ``step`` passes an input to the group's core."""
 
     def __init__(
         self,
@@ -67,22 +67,22 @@ class Replication(Generic[Reply]):
         self._append_bytes_max = network.calls.frame_limits.append_bytes_max
         self._scheduler = scheduler
         self._step = step
-        # Bytes that went to a member since an append to it last reached the end of our log.
+        # Bytes sent to a member since an append to it last reached the end of this log.
         self._behind: dict[NodeId, int] = {}
         self._reading: dict[NodeId, asyncio.Task[None]] = {}
 
     def carry_out(self, order: Replicate) -> None:
-        """Send one append; what was not sent as ordered is for the core to know.
+        """Send one append; report to the core if less was sent than ordered.
 
-        Entries that must be read from the disk leave once they are read. What is ordered for the same
-        follower until then would overtake them: it is dropped, and the core hears of that, too.
+        Entries that must be read from the disk leave once they are read. Later orders for the same
+        follower would overtake them: they are dropped until then, and the core learns that, too.
         """
         if order.first > order.last:
             self._send(order, [])
         elif order.to not in self._reading:
             behind = self._behind.get(order.to, 0)
             if behind > FAR_BYTES and not self._network.catch_up.has_room():
-                self._step(AppendDropped(order.to))  # the core asks again with the next heartbeat
+                self._step(AppendDropped(order.to))  # the core orders it again with the next heartbeat
                 return
             try:
                 found = self._entries.recent_bytes(order.first, order.last, self._append_bytes_max)
@@ -100,11 +100,11 @@ class Replication(Generic[Reply]):
         group = self._group
         found: LogBytes | None = None
         try:
-            if group.is_leader:  # else its log may be closed by now
+            if group.is_leader:  # otherwise the log may be closed
                 end = Index(min(order.last, group.log.last_index))
                 found = await read_batches(group.log, order.first, end, bytes_max=self._append_bytes_max)
         except (LogChanged, OffsetOutOfRange, Overloaded):
-            pass  # retention was faster, or no file could be opened: the core asks for what is there then
+            pass  # retention was faster, or no file could be opened: the core orders other entries
         except (LogCorrupt, OSError) as error:
             group.stop(error)
         finally:
@@ -114,7 +114,7 @@ class Replication(Generic[Reply]):
         if found is None:
             self._step(AppendDropped(order.to))
         elif self._send_entries(order, found.last, [found.data]):
-            self._step(AppendCut(order.to, found.last))  # whatever was ordered meanwhile
+            self._step(AppendCut(order.to, found.last))  # also for appends ordered meanwhile
 
     def _send_entries(self, order: Replicate, last: Index, payload: list[Buffer]) -> bool:
         if last < order.last:
@@ -136,9 +136,9 @@ class Replication(Generic[Reply]):
         return is_sent
 
     def call_election(self, term: Term, match_index: Mapping[NodeId, Index]) -> None:
-        """Say that this leader of ``term`` ends while its broker goes on: its followers may be quiescent.
+        """Call an election, as this leader of ``term`` stops: its followers may be quiescent.
 
-        The one that is furthest stands at once. The others unquiesce, and campaign in time should that fail.
+        The most advanced follower campaigns at once. The others unquiesce, and campaign later if it fails.
         """
         others = match_index.keys() - {self._network.node_id}
         peers = sorted(sorted(others), key=match_index.__getitem__, reverse=True)

@@ -1,10 +1,10 @@
-"""A snapshot on its way from a leader to a replica whose log ends before the leader's begins.
+"""The transfer of a snapshot to a replica whose log ends before the leader's log begins.
 
-Decides: how the state travels (in chunks over ``rpc``, one at a time, each with its checksum) and what of
-it is kept when a call fails: all that has come, as long as the next offer is of the same snapshot and who
-gives it then holds the same bytes. A leader that has lost the state is no obstacle: what is applied at an
-index is equal everywhere, so any log that begins there can give it. Leaves to others: when a snapshot is
-offered (``core``), and whether it is still wanted once it is here (``raft_group``).
+Decides: how the state is sent (in chunks over ``rpc``, one at a time, each with its checksum), and which part
+is kept when a call fails: all received bytes, as long as the next offer is of an equal snapshot and its
+source has equal bytes. If a leader has lost the state, another member can send it: the state after an index
+is equal everywhere, so any log that begins there has it. Leaves to others: when a snapshot is offered
+(``core``), and whether it is still needed when it has arrived (``raft_group``).
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class _Chunk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SnapshotService:
-    """One broker's side of it, as a leader or in its place: gives out the state that its log begins with."""
+    """The sending side on one broker, for its groups: sends the state at the start of a log."""
 
     def __init__(self, calls: Calls, groups: Callable[[], Mapping[GroupId, GroupView]]) -> None:
         self._chunk_bytes = calls.frame_limits.chunk_bytes
         self._groups = groups
-        self._newest: tuple[GroupId, Index, bytes, int] | None = None  # what is asked for next, most likely
+        self._newest: tuple[GroupId, Index, bytes, int] | None = None  # probably the next one to be requested
         calls.serve(SERVICE, self._serve)
 
     async def _serve(
@@ -69,24 +69,24 @@ class SnapshotService:
         start = log.first_index
         if self._newest is None or self._newest[:2] != (ask.group_id, start):
             state = await on_thread(lambda: log.states.load(start))
-            self._group(ask)  # the log may begin elsewhere by now
+            self._group(ask)  # the log may begin elsewhere meanwhile
             if state is None:
-                raise InvalidRequest(f"the state at {start} is not here; wait until the log begins later")
+                raise InvalidRequest(f"this broker has no state at {start}; wait until its log begins later")
             self._newest = (ask.group_id, start, state, crc32c(state))
         return self._newest[2:]
 
     def _group(self, ask: _Ask) -> GroupView:
         group = self._groups().get(ask.group_id)
         if group is None or group.stopped is not None:
-            raise InvalidRequest(f"group {ask.group_id} is not here")
+            raise InvalidRequest(f"group {ask.group_id} is not open on this broker")
         start = group.log.first_index
         if start != ask.index + 1 or group.log.term_at(ask.index) != ask.term:
-            raise InvalidRequest(f"the log begins at {start} now, not behind {ask.index} of term {ask.term}")
+            raise InvalidRequest(f"the log begins at {start} now, not after {ask.index} of term {ask.term}")
         return group
 
 
 class SnapshotTransfer:
-    """One group's side of it as a follower: at most one snapshot at a time, in memory until it is whole."""
+    """The receiving side in one group: at most one snapshot at a time, in memory until it is complete."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class SnapshotTransfer:
         arrived: Callable[[], None] = lambda: None,
         restoring: Callable[[bytes], Callable[[], None]] = lambda state: lambda: None,
     ) -> None:
-        """``arrived`` is called once a snapshot is here and ``restoring`` has decoded it, on a thread."""
+        """``arrived`` is called once a snapshot is complete and ``restoring`` has decoded it, on a thread."""
         self._node_id = node_id
         self._group_id = group_id
         self._calls = calls
@@ -107,11 +107,11 @@ class SnapshotTransfer:
         self._manifest: tuple[int, int] | None = None
         self._received = bytearray()
         self._task: asyncio.Task[None] | None = None
-        # What has come and is to be installed, and what then makes the machine that state.
+        # The snapshot to install, and the call that then gives its state to the machine.
         self.whole: tuple[FetchSnapshot, bytes, Callable[[], None]] | None = None
 
     def want(self, request: FetchSnapshot) -> None:
-        """Fetch this one, unless that is under way or done; continue where an earlier try ended."""
+        """Fetch a snapshot, unless that is running or done; continue an earlier attempt."""
         if self._request == request and (self._task is not None or self.whole is not None):
             return
         if self._request is None or self._request.snapshot != request.snapshot:
@@ -121,10 +121,10 @@ class SnapshotTransfer:
         self._task = asyncio.get_running_loop().create_task(self._fetch(request))
 
     def may_install(self, core: Raft) -> bool:
-        """Whether what has come may replace the log now.
+        """Whether the received snapshot may replace the log now.
 
-        While a write is open it waits, so this is asked for again. Where another leader has brought the
-        entries meanwhile, it is dropped.
+        While a write is open the snapshot waits, so the caller asks again. If another leader has sent the
+        entries meanwhile, the snapshot is dropped.
         """
         if self.whole is None:
             return False
@@ -136,7 +136,7 @@ class SnapshotTransfer:
         return False
 
     def taken(self) -> tuple[FetchSnapshot, bytes, Callable[[], None]]:
-        """The received snapshot; it is removed here."""
+        """Remove and return the received snapshot."""
         assert self.whole is not None
         whole = self.whole
         self.drop()
@@ -159,7 +159,7 @@ class SnapshotTransfer:
             become = await decoded(lambda: self._restoring(state), len(state))
         except RaftlogError as error:
             _log.warning(
-                "group %d: the snapshot at %s of broker %d is not here yet, %d bytes are: %s",
+                "group %d: the snapshot at %s from broker %d is incomplete (%d bytes have arrived): %s",
                 self._group_id,
                 request.snapshot,
                 request.leader,
@@ -175,9 +175,9 @@ class SnapshotTransfer:
         self._arrived()
 
     async def fetch(self, request: FetchSnapshot) -> bytes:
-        """The whole state, checked: the leader's, or where that lacks it, of another log that begins there.
+        """Fetch the whole state, checked: from the leader, or from another log that begins there.
 
-        Raises ``RaftlogError``; what has come is kept for the next try.
+        Raises ``RaftlogError``; received bytes are kept for the next attempt.
         """
         refusals = []
         others = sorted(request.membership.members - {request.leader, self._node_id})
@@ -192,7 +192,7 @@ class SnapshotTransfer:
         while self._manifest is None or len(self._received) < self._manifest[0]:
             await self._fetch_chunk(source, request.snapshot)
         if crc32c(self._received) != self._manifest[1]:
-            raise InvalidRequest("the state that came is not the one that was announced")
+            raise InvalidRequest("the received state is not the one that was announced")
         return bytes(self._received)
 
     async def _fetch_chunk(self, source: NodeId, snapshot: EntryId) -> None:
@@ -204,10 +204,10 @@ class SnapshotTransfer:
         try:
             chunk = msgspec.msgpack.decode(head, type=_Chunk)
         except msgspec.DecodeError as error:
-            raise InvalidRequest(f"this is no chunk of a snapshot: {error}") from None
+            raise InvalidRequest(f"the answer is not a chunk of a snapshot: {error}") from None
         if self._manifest != (chunk.length, chunk.checksum):
             self._manifest = (chunk.length, chunk.checksum)
-            if offset:  # another broker's bytes differ: begin anew with its own
+            if offset:  # another broker's bytes differ: start again with its own
                 self._received = bytearray()
                 return
         expected = min(self._chunk_bytes, chunk.length - offset)

@@ -1,6 +1,6 @@
-"""The state of a replica for readers: role, indexes, membership, peers that are in sync.
+"""Queries about a replica: role, indexes, membership, peers that are in sync.
 
-Nothing is decided here; ``raft_group`` drives what is looked at.
+``raft_group`` changes the state that is read here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from raftlog.types import GroupId, Index, NodeId, Term
 
 
 class GroupView:
-    """One member of one group, read-only. All of it belongs to the event loop's thread."""
+    """One member of one group, read-only. For the event loop's thread only."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class GroupView:
         self._core = core
         self._watch = watch
         self._health = health
-        self._ready_at: tuple[Term, Index] | None = None  # a leader epoch, and the log's end when it began
+        self._ready_at: tuple[Term, Index] | None = None  # a leader epoch, and the log's end at its begin
 
     @property
     def role(self) -> Role:
@@ -44,7 +44,7 @@ class GroupView:
 
     @property
     def term(self) -> Term:
-        """The newest term it has seen."""
+        """The newest term that this member has seen."""
         return self._core.term
 
     @property
@@ -54,12 +54,12 @@ class GroupView:
 
     @property
     def is_leader(self) -> bool:
-        """Whether it leads in its own eyes; a deposed leader may think so for a while."""
+        """Whether this replica believes that it leads; a deposed leader may believe so for a while."""
         return self.stopped is None and self._core.role is Role.LEADER
 
     @property
     def is_ready(self) -> bool:
-        """Leads, and has applied everything that stood in its log when it was elected."""
+        """Whether this replica leads, and has applied all entries that its log had at its election."""
         if not self.is_leader or self._ready_at is None:
             return False
         term, index = self._ready_at
@@ -67,32 +67,32 @@ class GroupView:
 
     @property
     def unreachable(self) -> Set[NodeId]:
-        """Peers whose nodes are unreachable, as this replica was told."""
+        """Peers whose nodes are unreachable, according to the host."""
         return self._core.unreachable
 
     @property
     def is_rejoining(self) -> bool:
-        """Whether this replica may have forgotten votes and entries, and counts towards no quorum yet."""
+        """Whether this replica may have lost votes and entries, and counts towards no quorum yet."""
         return self._core.is_rejoining
 
     @property
     def commit_index(self) -> Index:
-        """Newest index known committed."""
+        """The newest index known committed."""
         return self._core.commit_index
 
     @property
     def applied_index(self) -> Index:
-        """Newest index that the machine has taken in."""
+        """The newest index that the machine has applied."""
         raise NotImplementedError
 
     @property
     def last_index(self) -> Index:
-        """Newest index in the log here, committed or not."""
+        """The newest index in the log here, committed or not."""
         return self._core.last_index
 
     @property
     def durable_index(self) -> Index:
-        """Newest index that survives a crash of this node."""
+        """The newest index that survives a crash of this node."""
         return self._core.durable_index
 
     @property
@@ -101,7 +101,7 @@ class GroupView:
         return self._core.membership
 
     def membership_at(self, index: Index) -> Membership:
-        """The membership in force once the log up to ``index`` counts; not before the log's first entry."""
+        """The membership in force after the entry at ``index``; not for entries before the log."""
         return self._core.membership_at(index)
 
     def quorum_since(self, index: Index) -> int:
@@ -110,48 +110,48 @@ class GroupView:
 
     @property
     def is_membership_committed(self) -> bool:
-        """Whether that is known to be committed; a new leader may undo it otherwise."""
+        """Whether the membership in force is known to be committed; otherwise a new leader may undo it."""
         return not self._watch.is_open
 
     @property
     def has_committed(self) -> bool:
-        """Whether an entry of this leader is committed, so that what is in no quorum's log stays lost."""
+        """Whether an entry of this leader is committed; then entries in no quorum's log stay lost."""
         return self._core.term_at(self.commit_index) == self.term
 
     @property
     def is_removed(self) -> bool:
-        """Whether this log has named this replica, and a committed membership does so no more.
+        """Whether this log has named this replica, and a committed membership no longer names it.
 
-        A replica that was added anew reads of its own earlier removal first: ask the metadata, too,
-        before it is deleted.
+        A replica that was added again first reads its own earlier removal: check the metadata, too,
+        before the replica is deleted.
         """
         return self._watch.is_removed
 
     def status(self) -> RaftStatus:
-        """For metrics and people."""
+        """The state of this member for metrics and people."""
         return self._core.status()
 
     @property
     def match_index(self) -> Mapping[NodeId, Index]:
-        """For each voter, up to which index its durable log is known to equal ours; empty unless leader."""
+        """For each voter, the index up to which its durable log equals the leader's; empty unless leader."""
         return self._core.match_index
 
     def replicas_holding(self, index: Index) -> int:
-        """The number of voters known to have fsynced all entries up to ``index``; 0 unless leader."""
+        """The number of voters known to hold all entries up to ``index`` durably; 0 unless leader."""
         voters, count = self._core.membership.voters, 0
         for node, match in self._core.match_index.items():
             count += match >= index and node in voters
         return count
 
     def successor(self, candidates: Iterable[NodeId]) -> NodeId | None:
-        """The candidate that is furthest, to lead after this leader; None elsewhere."""
+        """The most advanced of the candidates, to lead after this leader; None if none is a known voter."""
         voters = self._core.membership.voters
         match = self._core.match_index
         known = [peer for peer in sorted(candidates) if peer in match and peer in voters - {self.node_id}]
         return max(known, key=match.__getitem__, default=None)
 
     def in_sync(self, lag_records_max: int | None, lag_ms_max: int) -> frozenset[NodeId]:
-        """Voters that keep up, as the leader sees it; empty elsewhere."""
+        """The voters that keep up, according to the leader; empty unless leader."""
         return self.keeping_up(lag_records_max, lag_ms_max) if self.is_leader else frozenset()
 
     def keeping_up(self, lag_records_max: int | None, lag_ms_max: int) -> frozenset[NodeId]:

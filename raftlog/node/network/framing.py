@@ -1,14 +1,14 @@
 """Frames on a connection between nodes: how they are cut out of a byte stream, and checked.
 
-Before the payload stand twelve bytes, big-endian::
+Twelve bytes precede the payload, big-endian::
 
     u32 length            of the payload
     u32 payload checksum  CRC-32C of the payload
     u32 header checksum   CRC-32C of the eight bytes before
 
-The header has a checksum of its own, so that a damaged length is known at once: it neither makes
-this node reserve memory nor wait for bytes that never come. What a payload means, and what becomes
-of a connection that brought a damaged frame, is decided elsewhere.
+The header has a checksum of its own, so that a damaged length is detected at once: it does not make
+this node reserve memory or wait for bytes that never come. Leaves to others: the meaning of a payload, and
+the handling of a connection that brought a damaged frame.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _CHECKED_PART = struct.Struct(">II")
 _CHECKSUM = struct.Struct(">I")
 
 HEADER_BYTES = _HEADER.size
-"""Bytes of a frame beside its payload."""
+"""Bytes of a frame in addition to its payload."""
 
 SCRATCH_BYTES = 256 * 1024
-"""Room for one read of many small frames; also what one system call asks for."""
+"""Bytes of the buffer for one read of many small frames, and so the size of one read call."""
 
 
 class FrameDamaged(Exception):
-    """The stream cannot be trusted from here on: close the connection. ``reason`` is a short name."""
+    """The rest of the stream cannot be trusted: close the connection. ``reason`` is a short name."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason.replace("_", " "))
@@ -40,7 +40,7 @@ class FrameDamaged(Exception):
 
 
 def frame_header(buffers: Sequence[Buffer], length: int) -> bytes:
-    """The header of the frame whose payload is ``buffers``, ``length`` bytes together."""
+    """The header of the frame whose payload is ``buffers``, with a total of ``length`` bytes."""
     checksum = 0
     for buffer in buffers:
         checksum = crc32c(buffer, checksum)
@@ -49,12 +49,12 @@ def frame_header(buffers: Sequence[Buffer], length: int) -> bytes:
 
 
 class FrameParser:
-    """Cuts frames out of bytes that come in any split, and hands each to ``deliver``.
+    """Cuts frames out of bytes that arrive in any split, and passes each to ``deliver``.
 
-    It lends out the memory to read into (``get_buffer``) and is told how much came
-    (``buffer_updated``). Small frames are read many at a time, and each is copied out; a large frame is
-    read straight into memory of its own size. Either way the view that is delivered is read-only, never
-    reused here, and of one whole frame whose checksum is right.
+    The caller reads into memory from ``get_buffer`` and reports the number of bytes to
+    ``buffer_updated``. Many small frames are read at once, and each is copied; a large frame is
+    read directly into memory of its own size. In both cases the delivered view is read-only, never
+    reused here, and holds one whole frame whose checksum is right.
     """
 
     __slots__ = ("_deliver", "_end", "_frame_bytes_max", "_large", "_needed", "_scratch", "_stopped")
@@ -69,13 +69,13 @@ class FrameParser:
         self._deliver = deliver
         self._frame_bytes_max = frame_bytes_max
         self._scratch = memoryview(bytearray(max(scratch_bytes, 8 * HEADER_BYTES)))
-        self._end = 0  # the scratch holds bytes up to here, a frame's header first
-        self._needed = HEADER_BYTES  # below so many bytes in the scratch nothing can be done
+        self._end = 0  # the scratch holds bytes up to here, beginning with a frame's header
+        self._needed = HEADER_BYTES  # with fewer bytes in the scratch there is nothing to deliver
         self._large: _LargeFrame | None = None
         self._stopped = False
 
     def stop(self) -> None:
-        """Deliver nothing more, not even frames that have been read; may be called by ``deliver``."""
+        """Deliver no more frames, even if they have been read; ``deliver`` may call this."""
         self._stopped = True
 
     def get_buffer(self) -> memoryview:
@@ -85,10 +85,10 @@ class FrameParser:
         return self._scratch[self._end :]
 
     def buffer_updated(self, count: int) -> None:
-        """``count`` bytes were put into the last buffer: deliver what is whole now.
+        """Handle ``count`` bytes in the last buffer: deliver the frames that are now whole.
 
-        Raises ``FrameDamaged``; frames before the damage have been delivered, nothing behind it
-        will be.
+        Raises ``FrameDamaged``; frames before the damage have been delivered, later frames
+        are not.
         """
         if self._stopped:
             return
@@ -141,7 +141,7 @@ class FrameParser:
 
 
 class _LargeFrame:
-    """A frame that is read straight into memory of its own, beginning with what came already."""
+    """A frame that is read directly into its own memory; it begins with the bytes already read."""
 
     __slots__ = ("checksum", "filled", "payload")
 

@@ -1,7 +1,7 @@
 """Authentication of a connection between nodes: mutual proof of the cluster's secret, without IO.
 
-Four messages of fixed size; the dialler proves itself first, so that a stranger gets
-nothing that is made with the secret::
+Four messages of fixed size. The dialler proves itself first, so that an unknown node receives
+no value that is made with the secret::
 
     dialler → listener   hello            72 bytes
     listener → dialler   hello            72 bytes
@@ -12,13 +12,13 @@ nothing that is made with the secret::
             16 bytes of SHA-256 of the cluster id, 8 random bytes of the process, 24 of the connection
     proof = HMAC-SHA256(secret, role of the prover ‖ dialler's hello ‖ listener's hello ‖ cluster id)
 
-A listener that refuses a dialler which has proven itself, as a removed node, as a second process with the
-id of another, or for its disk, answers with a proof of the role "removed", "in use" or "disk", so the dialler
-knows that a node of its cluster says so, and with 200 bytes of text that explain it.
+A listener may refuse a dialler that has proven itself: because it is a removed node, a second process with a
+used id, or because of its disk. The listener then answers with a proof of the role "removed", "in use" or
+"disk", so the dialler knows that a node of its cluster says so, and with 200 bytes of explaining text.
 
-A proof covers both random numbers, both ids, the version and the role, so it fits one connection in
-one direction and cannot be replayed or reflected. How long a handshake may take, and what is logged
-of a refusal, is decided by the owner of the connection.
+A proof covers both random numbers, both ids, the version and the role. So it is valid for one connection in
+one direction and cannot be replayed or reflected. Leaves to others (the owner of the connection): the time
+limit of a handshake, and the log line of a refusal.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from typing import Protocol
 from raftlog.types import NodeId
 
 PROTOCOL_VERSION = 1
-"""Both sides must have the same one."""
+"""The protocol's version; both sides must have an equal one."""
 
 SECRET_BYTES_MIN = 16
-"""A shorter secret could be guessed from one recorded handshake."""
+"""The minimum length of the secret: a shorter one could be guessed from one recorded handshake."""
 
 NONCE_BYTES = 24
-"""How many fresh random bytes each side brings to a connection."""
+"""The number of fresh random bytes that each side contributes to a connection."""
 
 PROCESS_BYTES = 8
-"""How many random bytes tell a process from others with the same node id."""
+"""The number of random bytes that distinguish processes with an equal node id."""
 
 _HELLO = struct.Struct(">4sHHQQ16s8s24s")
 _DETAIL_BYTES = 200
@@ -59,7 +59,7 @@ NODE_ID_IN_USE = "node_id_in_use"
 """The reason of a refusal, at both ends: another process with the dialler's node id is connected."""
 
 DISK_REFUSED = "disk_refused"
-"""The reason of a refusal, at both ends: an unreached dialler has a disk for which its frames are dropped."""
+"""The reason of a refusal, at both ends: frames are dropped because of the dialler's disk."""
 
 _REFUSING_ROLES = {
     REMOVED_NODE: b"raftlog removed\0",
@@ -69,19 +69,19 @@ _REFUSING_ROLES = {
 
 
 def is_second_process(process: bytes, connected: bytes, reached: bytes) -> bool:
-    """Whether a process that dials is a second one with its node's id: it must stay out.
+    """Whether a dialling process is a second one with its node's id, and must be refused.
 
-    ``connected`` is the process whose connection is that of the node, empty if there is none. ``reached`` is
-    the process at which the listener's own link to the node has arrived last.
+    ``connected`` is the process on the node's existing connection, empty without one. ``reached`` is
+    the process that the listener's own link to the node has reached last.
     """
     return connected not in (b"", process) and connected == reached
 
 
 class HandshakeRefused(Exception):
-    """The other side does not get in. ``reason`` is a short name, free of secrets.
+    """The other side is refused. ``reason`` is a short name, free of secrets.
 
-    ``answer`` is sent before the connection is closed: our hello, where it lets the other side
-    see for itself what does not fit. ``claimed`` is the node id it gave, which proves nothing.
+    ``answer`` is sent before the connection is closed: this side's hello, if it lets the other side
+    see the mismatch. ``claimed`` is the node id that the other side claimed, without proof.
     ``detail`` is a sentence for people.
     """
 
@@ -118,12 +118,12 @@ class Credentials:
         return _HELLO.pack(_MAGIC, PROTOCOL_VERSION, 0, self.node_id, peer, digest, self.process, nonce)
 
     def proof(self, role: bytes, dialler_hello: bytes, listener_hello: bytes) -> bytes:
-        """The proof that only a holder of the secret can make, for this connection."""
+        """The proof for this connection that only a holder of the secret can compute."""
         statement = role + dialler_hello + listener_hello + self.cluster_id.encode()
         return hmac.digest(self.secret, statement, "sha256")
 
     def check_hello(self, hello: bytes) -> NodeId:
-        """The node id that a hello claims; raises ``HandshakeRefused`` when it cannot be meant for us."""
+        """The node id that a hello claims. Raises ``HandshakeRefused`` if the hello is not for this node."""
         magic, version, _, sender, receiver, digest, *_ = _HELLO.unpack(hello)
         reasons = (
             (magic != _MAGIC, "not_our_protocol"),
@@ -143,29 +143,29 @@ class Credentials:
 
 
 class Handshake(Protocol):
-    """One side of a handshake. It is over when ``bytes_expected`` is 0; ``peer`` is then proven."""
+    """One side of a handshake. It is complete when ``bytes_expected`` is 0; ``peer`` is then proven."""
 
     @property
     def bytes_expected(self) -> int:
-        """The exact size of the message that must come next; 0 when the other side is proven."""
+        """The exact size of the next message; 0 once the other side is proven."""
 
     @property
     def peer(self) -> NodeId:
-        """The other side; to be believed only when the handshake is over."""
+        """The other side's node id; trustworthy only when the handshake is complete."""
 
     @property
     def process(self) -> bytes:
-        """The other side's process, once its hello has come; to be believed as ``peer`` is."""
+        """The other side's process, known after its hello; trustworthy as ``peer`` is."""
 
     def greeting(self) -> bytes:
-        """The bytes to send first."""
+        """The bytes that this side sends first."""
 
     def receive(self, message: bytes) -> bytes:
-        """Take one whole message; return what to send. Raises ``HandshakeRefused``."""
+        """Handle one whole message; return the bytes to send. Raises ``HandshakeRefused``."""
 
 
 class DiallerHandshake:
-    """The side that opened the connection, and knows which node it wants to reach."""
+    """The side that opened the connection to a node that it knows."""
 
     def __init__(self, credentials: Credentials, peer: NodeId, nonce: bytes) -> None:
         self._credentials = credentials
@@ -176,7 +176,7 @@ class DiallerHandshake:
         self.bytes_expected = _HELLO.size
 
     def greeting(self) -> bytes:
-        """Our hello."""
+        """The dialler's hello."""
         return self._hello
 
     @property
@@ -185,7 +185,7 @@ class DiallerHandshake:
         return _process(self._peer_hello)
 
     def receive(self, message: bytes) -> bytes:
-        """First the listener's hello, then its proof; the reason in words if that is one of a refusal."""
+        """Handle the listener's hello, then its proof; after a proof of a refusal, the reason in words."""
         if self._refused_for:
             detail = message.rstrip(b"\0").decode("ascii", "backslashreplace")
             raise HandshakeRefused(self._refused_for, claimed=self.peer, detail=detail)
@@ -210,9 +210,9 @@ class DiallerHandshake:
 
 
 class ListenerHandshake:
-    """The side that was dialled, and learns from the hello by whom.
+    """The side that was dialled; it learns the dialler's id from the hello.
 
-    ``refusal_of`` says why a node that has proven itself is refused: a reason and a sentence, or None.
+    ``refusal_of`` returns the reason for refusing a node that has proven itself, and a sentence; or None.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class ListenerHandshake:
         return b""
 
     def receive(self, message: bytes) -> bytes:
-        """First the dialler's hello, then its proof."""
+        """Handle the dialler's hello, then its proof."""
         if not self._peer_hello:
             return self._receive_hello(message)
         expected = self._credentials.proof(_DIALLER, self._peer_hello, self._hello)
@@ -261,7 +261,7 @@ class ListenerHandshake:
             self.peer = self._credentials.check_hello(message)
         except HandshakeRefused as refusal:
             if refusal.claimed:
-                # It speaks our protocol: our hello tells its log what does not fit.
+                # The dialler speaks this protocol: a hello lets its log show the mismatch.
                 refusal.answer = self._credentials.hello(NodeId(refusal.claimed), self._nonce)
             raise
         self._peer_hello = message

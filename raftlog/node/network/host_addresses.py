@@ -1,8 +1,8 @@
 """The IP addresses of a peer whose address is a host name.
 
-A name may have several addresses of which some lead nowhere, and other addresses later. A thread waits for a
-resolver, possibly longer than an attempt to connect takes: a peer has one question at a time, so that a
-resolver that does not answer does not use up the threads of this process. Brokers that have found each other
+A name may have several addresses, some of them unreachable, and other addresses later. A thread waits for the
+resolver, possibly longer than an attempt to connect takes. So a peer has one query at a time: a
+resolver that does not answer cannot use up the threads of this process. Brokers that have found each other
 find each other again without it.
 
 Decides: which addresses an attempt tries, and in which order. Leaves to others: connecting (``tcp_links``).
@@ -18,35 +18,35 @@ from typing import Any
 
 
 class HostAddresses:
-    """The addresses of one peer, for one attempt to connect after another."""
+    """The addresses of one peer, for successive attempts to connect."""
 
     def __init__(self, host: str, port: int, patience_s: float) -> None:
-        """``patience_s`` is how long an attempt waits for the resolver."""
+        """Start without a query. ``patience_s``: the time that an attempt waits for the resolver."""
         self.port = port
         self._host = host
         self._patience_s = patience_s
         self._question: asyncio.Future[list[tuple[Any, ...]]] | None = None
         self._known = [host] if _is_ip(host) else []  # the last answer
         self._is_resolved = not self._known
-        self._first = 0  # address of the next attempt
+        self._first = 0  # number of the address for the next attempt
 
     async def of_attempt(self) -> Sequence[str]:
-        """Return one address or more. Raises the error of the resolver, or ``TimeoutError``."""
+        """The addresses for an attempt, at least one. Raises the resolver's error, or ``TimeoutError``."""
         if self._is_resolved:
             try:
                 await self._resolve()
-            except Exception:  # a label that is too long is a UnicodeError, and memory may be short
+            except Exception:  # too long a label gives a UnicodeError, and memory may be short
                 if not self._known:
                     raise
         first = self._first % len(self._known)
         return [*self._known[first:], *self._known[:first]]
 
     def failed(self) -> None:
-        """Begin the next attempt with another address: this attempt has reached nobody."""
+        """Begin the next attempt with another address: this attempt has failed."""
         self._first += 1
 
     def close(self) -> None:
-        """Drop the question to the resolver: no attempt follows."""
+        """Cancel the query to the resolver: no attempt follows."""
         if self._question is not None:
             self._question.cancel()
 
@@ -68,7 +68,7 @@ def _host_of(found: tuple[Any, ...]) -> str:
 
 
 def _retrieved(question: asyncio.Future[Any]) -> None:
-    """Take the error of a question for which nobody waits: asyncio would log it."""
+    """Retrieve the error of a query for which no attempt waits: otherwise asyncio would log it."""
     if not question.cancelled():
         question.exception()
 

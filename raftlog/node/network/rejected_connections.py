@@ -1,6 +1,6 @@
-"""Counts what was refused on the node port, and logs it without letting strangers fill the log.
+"""Counts refused connections on the node port, and logs them at a limited rate.
 
-Logs peers that cannot be dialled, too: a wrong host name looks like a peer that is down.
+Also logs peers that cannot be dialled: a wrong host name looks like a peer that is down.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ DIAL_INTERVAL_S: Final = 60.0
 
 
 class LogEvent(Protocol):
-    """Takes one log event; ``structlog.get_logger().warning`` fits."""
+    """Logs one event; ``structlog.get_logger().warning`` fits this interface."""
 
     def __call__(self, event: str, **fields: object) -> object:
-        """Log it. Fields never hold secrets."""
+        """Log one event. Fields never hold secrets."""
 
 
 def log_to_standard_logging(event: str, **fields: object) -> None:
-    """The event and its fields as one warning of the logger ``raftlog.transport``."""
+    """Log the event and its fields as one warning of the logger ``raftlog.transport``."""
     logging.getLogger("raftlog.transport").warning("%s %s", event, fields)
 
 
 class Refusals:
-    """Every refusal is counted by its reason; each reason is logged once per interval.
+    """Counts every refusal by its reason; logs each reason once per interval.
 
-    The reasons are a fixed, small set, so neither the counts nor the memory of what was logged can
-    be made to grow from outside.
+    The reasons are a fixed, small set, so other hosts cannot make the counts or the memory
+    of logged reasons grow.
     """
 
     def __init__(self, log: LogEvent, clock: Clock, interval_ms: int) -> None:
@@ -43,7 +43,7 @@ class Refusals:
     def add(
         self, reason: str, *, direction: str, remote_address: str, claimed_node: int, detail: str = ""
     ) -> None:
-        """One connection was closed for ``reason``; ``claimed_node`` may be a lie."""
+        """Count and log a connection that was closed for ``reason``; ``claimed_node`` is unproven."""
         self.counts[reason] += 1
         left_out = self._limit.left_out(reason)
         if left_out is not None:
@@ -59,7 +59,7 @@ class Refusals:
 
 
 class DialFailures:
-    """Attempts to connect to one peer that have failed, since a connection was made last.
+    """Failed attempts to connect to one peer, since the last connection was made.
 
     They are logged once they have failed for ``DIAL_PATIENCE_S``, and then at intervals: brokers that start
     together dial each other before all of them listen.
@@ -73,11 +73,11 @@ class DialFailures:
         self._since: float | None = None
 
     def ended(self) -> None:
-        """A connection was made."""
+        """Note that a connection was made."""
         self._since = None
 
     def add(self, host: str, port: int, reason: str) -> None:
-        """An attempt has failed."""
+        """Note a failed attempt; log it if the failures have lasted long enough."""
         now = self._clock.monotonic()
         self._since = now if self._since is None else self._since
         if now - self._since >= DIAL_PATIENCE_S and self._limit.left_out("") is not None:

@@ -1,8 +1,8 @@
 """One TCP connection between two nodes: first the handshake, then frames in one direction.
 
 The side that dialled sends frames, the side that listens receives them. A connection decides
-nothing about its peer beyond "proven or refused": dialling again, replacing an older connection
-and telling the layer above are left to its owner, to whom it reports by ``ConnectionOwner``.
+only whether its peer is proven or refused. Leaves to others (its owner, a ``ConnectionOwner``): dialling
+again, replacing an older connection, and reports to the layer above.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId
 
 WRITE_BYTES = 1024 * 1024
-"""As much is given to the operating system at once."""
+"""The bytes that are passed to the operating system at once."""
 
 _JOIN_BELOW_MEAN_BYTES = 1024
-"""Buffers that are smaller on average are copied into one before a write.
+"""The mean size in bytes below which buffers are copied into one buffer before a write.
 
 Measured under uvloop: 1,000 buffers of 100 bytes leave in half the time when joined; from 1,000
 bytes up it makes no difference, and buffers of 100 KB leave a fifth faster when not copied.
@@ -32,27 +32,27 @@ bytes up it makes no difference, and buffers of 100 KB leave a fifth faster when
 
 
 KEEPALIVE_S: Final = 1
-"""An idle connection asks the other machine so often whether it is there."""
+"""The interval in seconds at which an idle connection checks that the other machine is alive."""
 
 
 class ConnectionOwner(Protocol):
     """Receives the events of a connection."""
 
     def connection_proven(self, connection: Connection) -> None:
-        """The handshake has proven that the other end is ``connection.peer``."""
+        """Handle a successful handshake: the other end is ``connection.peer``."""
 
     def connection_refused(self, connection: Connection, reason: str, detail: str = "") -> None:
-        """The connection is refused for ``reason``; ``connection_closed`` follows.
+        """Handle the refusal of a connection for ``reason``; ``connection_closed`` follows.
 
         ``detail`` is a sentence for people.
         """
 
     def connection_closed(self, connection: Connection) -> None:
-        """The connection is closed. Comes once for every connection that was made, proven or not."""
+        """Handle the end of a connection; called once for every connection made, proven or not."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The common part of both directions: reading the handshake, its time limit, and one end."""
+    """The common part of both directions: the handshake, its time limit, and the end."""
 
     def __init__(
         self,
@@ -87,26 +87,26 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether frames may travel."""
+        """Whether frames may be sent or received."""
         return self.is_proven and not self.is_closed
 
     @property
     def is_made(self) -> bool:
-        """Whether there is, or was, a TCP connection; ``closed`` will then come to be done."""
+        """Whether a TCP connection was made; then ``closed`` will be done at its end."""
         return self._transport is not None
 
     def abort(self) -> None:
-        """Close at once; what is queued is lost and nothing more is delivered. Idempotent."""
+        """Close at once; queued frames are lost and no more are delivered. Idempotent."""
         self.is_closed = True
         self._cancel_deadline()
         if self._transport is not None:
             self._transport.abort()
 
     def refuse(self, reason: str, last_words: bytes = b"", detail: str = "") -> None:
-        """Tell the owner why, and close."""
+        """Report the reason to the owner, and close."""
         self._owner.connection_refused(self, reason, detail)
         if last_words and self._transport is not None:
-            # Fewer bytes than any socket buffer holds, so closing in order cannot hang.
+            # Shorter than any socket buffer, so an orderly close cannot hang.
             self.is_closed = True
             self._cancel_deadline()
             self._transport.write(last_words)
@@ -115,8 +115,8 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Greet, and start the time limit. (asyncio and uvloop set TCP_NODELAY themselves.)"""
-        # uvloop's transports have the methods without being of the class.
+        """Send the greeting, and start the time limit. (asyncio and uvloop set TCP_NODELAY themselves.)"""
+        # uvloop's transports have these methods, but another base class.
         self._transport = transport = cast("asyncio.Transport", transport)
         if self.is_closed:
             transport.abort()
@@ -130,11 +130,11 @@ class Connection(asyncio.BufferedProtocol):
         transport.write(self._handshake.greeting())
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Before the proof there is room for one message of the handshake and not a byte more."""
+        """The memory for the handshake: before the proof, room for exactly one message."""
         return self._message[self._message_filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes of the handshake came."""
+        """Handle bytes of the handshake."""
         if self.is_closed:
             return
         self._message_filled += nbytes
@@ -174,29 +174,29 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class InboundConnection(Connection):
-    """The listener's side: frames come in. ``deliver`` is set by the owner when the peer is proven."""
+    """The listener's side: receives frames. The owner sets ``deliver`` when the peer is proven."""
 
     _parser: FrameParser
 
     def receive_frames(
         self, deliver: Callable[[memoryview], None], heard: Callable[[], None], frame_bytes_max: int
     ) -> None:
-        """From now on give every whole frame to ``deliver``, and call ``heard`` for each read."""
+        """Pass every whole frame to ``deliver`` from now on, and call ``heard`` after each read."""
         self._heard = heard
         self._parser = FrameParser(deliver, frame_bytes_max)
 
     def abort(self) -> None:
-        """Close at once, and deliver nothing more even in the midst of a read."""
+        """Close at once, and deliver no more frames, even during a read."""
         if self.is_proven:
             self._parser.stop()
         super().abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Frames are read into the memory of their parser."""
+        """The memory for the next bytes: the handshake's, or after the proof the frame parser's."""
         return self._parser.get_buffer() if self.is_proven else super().get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came: after the proof, of frames."""
+        """Handle bytes of the handshake, or after the proof bytes of frames."""
         if not self.is_proven:
             super().buffer_updated(nbytes)
             return
@@ -207,14 +207,14 @@ class InboundConnection(Connection):
             self._parser.buffer_updated(nbytes)
         except FrameDamaged as damage:
             self.refuse(damage.reason)
-        except MalformedFrame:  # what it says may quote the frame
+        except MalformedFrame:  # its text may quote the frame, so it is not logged
             self.refuse("malformed_frame")
 
 
 class OutboundConnection(Connection):
-    """The dialler's side: frames go out, and nothing may come back.
+    """The dialler's side: sends frames, and receives nothing after the handshake.
 
-    Frames wait here and not in asyncio's transport, whose buffer is copied whole when it grows.
+    Frames wait here and not in asyncio's transport, which copies its whole buffer when it grows.
     """
 
     def __init__(
@@ -233,15 +233,15 @@ class OutboundConnection(Connection):
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes that the operating system has not taken yet."""
+        """The number of bytes that the operating system has not accepted yet."""
         if self._transport is None:
             return 0
         return self._queue_bytes + self._transport.get_write_buffer_size()
 
     def send(self, buffers: Sequence[Buffer], length: int, queue_bytes_max: int) -> bool:
-        """Queue one frame; everything queued within one turn of the loop leaves in one write.
+        """Queue one frame; all frames queued within one turn of the loop leave in one write.
 
-        False where frames may not travel, or would make the queue longer than ``queue_bytes_max``.
+        Returns False if the connection is not open, or the queue would exceed ``queue_bytes_max``.
         """
         transport = self._transport
         if not self.is_proven or self.is_closed or transport is None:
@@ -261,16 +261,16 @@ class OutboundConnection(Connection):
         return True
 
     def pause_writing(self) -> None:
-        """The operating system takes no more for now."""
+        """Stop writing: the operating system accepts no more for now."""
         self._is_paused = True
 
     def resume_writing(self) -> None:
-        """Continue writing: the operating system takes more again."""
+        """Continue writing: the operating system accepts more again."""
         self._is_paused = False
         self._flush()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask to be paused as soon as one write waits."""
+        """Request a pause as soon as one write waits."""
         super().connection_made(transport)
         if self._transport is not None and not self.is_closed:
             self._transport.set_write_buffer_limits(high=WRITE_BYTES)
@@ -287,7 +287,7 @@ class OutboundConnection(Connection):
                 transport.writelines(buffers)
 
     def _next_buffers(self) -> list[Buffer]:
-        """Take what leaves in one write: everything, unless that is more than ``WRITE_BYTES``."""
+        """Remove the buffers of one write: all, unless they exceed ``WRITE_BYTES``."""
         queue = self._queue
         if self._queue_bytes <= WRITE_BYTES:
             buffers = list(queue)
@@ -303,11 +303,11 @@ class OutboundConnection(Connection):
         return buffers
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """After the proof nothing may come."""
+        """The memory for the next bytes; after the proof no bytes are allowed."""
         return self._unexpected if self.is_proven else super().get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came: after the proof, none that may."""
+        """Handle bytes of the handshake; after the proof, refuse the connection."""
         if not self.is_proven:
             super().buffer_updated(nbytes)
         elif not self.is_closed:
@@ -315,15 +315,15 @@ class OutboundConnection(Connection):
 
 
 def _end_unless_acknowledged(connected: socket.socket, limit_ms: int) -> None:
-    """Have the kernel end a connection whose other machine acknowledges nothing for ``limit_ms``.
+    """Make the kernel end a connection whose other machine acknowledges nothing for ``limit_ms``.
 
-    Without it Linux retransmits for a quarter of an hour, at ever longer intervals. What a platform does not
-    have is left out: the layer above ends silent connections as well.
+    Without this, Linux retransmits for a quarter of an hour, at ever longer intervals. Options that a
+    platform lacks are skipped: the layer above also ends silent connections.
     """
     options = (
         (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
         (socket.IPPROTO_TCP, "TCP_KEEPIDLE", KEEPALIVE_S),
-        (socket.IPPROTO_TCP, "TCP_KEEPALIVE", KEEPALIVE_S),  # what macOS calls TCP_KEEPIDLE
+        (socket.IPPROTO_TCP, "TCP_KEEPALIVE", KEEPALIVE_S),  # the name on macOS for TCP_KEEPIDLE
         (socket.IPPROTO_TCP, "TCP_KEEPINTVL", KEEPALIVE_S),
         (socket.IPPROTO_TCP, "TCP_KEEPCNT", max(1, limit_ms // 1000 // KEEPALIVE_S)),
         (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", limit_ms),
@@ -331,7 +331,7 @@ def _end_unless_acknowledged(connected: socket.socket, limit_ms: int) -> None:
     for level, name, value in options:
         number = getattr(socket, name, None)
         if number is not None:
-            with contextlib.suppress(OSError):  # the other side may have closed it already
+            with contextlib.suppress(OSError):  # the other side may have closed the connection already
                 connected.setsockopt(level, number, value)
 
 

@@ -1,7 +1,7 @@
-"""Which connections a node keeps: one out to each peer, redialled without end, and one in from each.
+"""The connections of a node: one outbound to each peer, redialled forever, and one inbound from each.
 
-Each end of a proven connection is told to the layer above exactly once. A connection that never
-was proven is counted as a refusal and not reported.
+The layer above is told of each end of a proven connection exactly once. A connection that was never
+proven is counted as a refusal and not reported.
 """
 
 from __future__ import annotations
@@ -46,20 +46,22 @@ class TransportLimits:
 
     frame_bytes_max: int = FRAME_LIMITS.frame_bytes_max
     queue_bytes_max: int = 64 * _MEBIBYTE
-    """For each peer; headers count. Small frames have ``SMALL_FRAMES_BYTES_MAX`` more."""
+    """Bytes queued for each peer, with headers. Small frames may use ``SMALL_FRAMES_BYTES_MAX`` more."""
     handshake_ms_max: int = 5_000
-    """The listener for other nodes."""
+    """The time that a listener gives the other node for the handshake."""
     dial_ms_max: int = 750
-    """For a connection that this node dials, and once more for its handshake. Bytes that a broken network
-    has swallowed never come: an attempt that outlasts the trouble must end soon after it."""
+    """The time for a connection that this node dials, and again for its handshake.
+
+    Bytes that a broken network has lost never arrive: an attempt during an outage must end soon after it.
+    """
     redial_ms_min: int = 50
     redial_ms_max: int = 500
     unacknowledged_ms_max: int = 1_500
-    """A connection whose bytes the other machine does not acknowledge for so long is closed by the kernel."""
+    """A connection is closed by the kernel after so long without acknowledgement from the other machine."""
     unproven_connections_max: int = 64
-    """Above it the oldest connection that has not proven itself is closed."""
+    """Above this number, the oldest unproven connection is closed."""
     log_interval_ms: int = 5_000
-    """Refusals for the same reason are logged once in so long, with the number left out."""
+    """Refusals for one reason are logged once per interval, with the number of unlogged ones."""
 
     def __post_init__(self) -> None:
         if self.queue_bytes_max < self.frame_bytes_max + HEADER_BYTES:
@@ -86,7 +88,7 @@ class LinkContext:
 
 
 class OutboundLink:
-    """The way out to one peer: dials, waits until the connection breaks, dials again."""
+    """The outbound connection to one peer: dials, waits until the connection breaks, dials again."""
 
     def __init__(self, context: LinkContext, peer: NodeId, host: str, port: int) -> None:
         self._context = context
@@ -96,14 +98,14 @@ class OutboundLink:
         self._redial_ms = context.limits.redial_ms_min
         self._dial_now = asyncio.Event()
         self._is_stopped = False
-        self._is_connected = False  # whether ``connection`` was handed over by the loop
-        self.process = b""  # which was reached last
+        self._is_connected = False  # whether the loop has handed ``connection`` over
+        self.process = b""  # the process that was reached last
         self._failures = DialFailures(context.log, context.clock, peer)
         self.connection = self._new_connection()
         self._task = asyncio.get_running_loop().create_task(self._dial_for_ever())
 
     def move(self, host: str, port: int) -> None:
-        """The peer has another address now; nothing happens if it does not."""
+        """Use another address for the peer, if it differs from the present one."""
         if (host, port) != self.address:
             self.address = (host, port)
             self._addresses = self._addresses_of(host, port)
@@ -111,23 +113,23 @@ class OutboundLink:
             self.dial_now()
 
     def dial_now(self) -> None:
-        """The peer seems to be there: do not wait for the next attempt's time."""
+        """Dial at once: the peer seems to be running."""
         if not self.connection.is_open:
             self._redial_ms = self._context.limits.redial_ms_min
             self._dial_now.set()
 
     def disconnect(self) -> None:
-        """Break the connection; one that is only being made may continue."""
+        """Break the connection; an attempt to connect may continue."""
         if self.connection.is_open:
             self.connection.abort()
 
     def retire(self) -> None:
-        """Dial no more, and break the connection, which is reported. ``stop`` may follow."""
+        """Stop dialling, and break the connection, which is reported. ``stop`` may follow."""
         self._task.cancel()
         self.connection.abort()
 
     async def stop(self) -> None:
-        """Dial no more and close the connection."""
+        """Stop dialling and close the connection."""
         self._is_stopped = True
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -138,13 +140,13 @@ class OutboundLink:
             await self.connection.closed
 
     def connection_proven(self, connection: Connection) -> None:
-        """Frames leave from now on."""
+        """Report that frames to the peer now leave."""
         self.process = connection.process
         self._redial_ms = self._context.limits.redial_ms_min
         self._context.receiver.peer_connected(self._peer)
 
     def connection_refused(self, connection: Connection, reason: str, detail: str = "") -> None:
-        """The other end is not the peer, or refuses this node."""
+        """Count the refusal: the other end is not the peer, or refuses this node."""
         self._context.refusals.add(
             reason,
             direction="outbound",
@@ -156,7 +158,7 @@ class OutboundLink:
             self._context.receiver.peer_refused(self._peer)
 
     def connection_closed(self, connection: Connection) -> None:
-        """The dialling task sees it too; the layer above hears of it first."""
+        """Report a lost peer, before the dialling task continues."""
         if connection.is_proven and not self._is_stopped:
             self._context.receiver.peer_lost(self._peer)
 
@@ -169,7 +171,7 @@ class OutboundLink:
     async def _dial_for_ever(self) -> None:
         limits = self._context.limits
         while True:
-            with contextlib.suppress(MemoryError):  # there may be none to note the failure either
+            with contextlib.suppress(MemoryError):  # even noting the failure may need memory
                 await self._dial()
             pause_ms = self._redial_ms * (1 + self._context.rng.random() / 2)
             self._redial_ms = min(2 * self._redial_ms, limits.redial_ms_max)
@@ -181,15 +183,15 @@ class OutboundLink:
         return HostAddresses(host, port, self._context.limits.dial_ms_max / 1000)
 
     async def _dial(self) -> None:
-        """Connect, and return when the connection has ended or none was made, whatever the reason."""
+        """Connect, and return when the connection has ended or could not be made, whatever the reason."""
         self._is_connected = False
         connection = self.connection = self._new_connection()
         self._dial_now.clear()
         addresses = self._addresses
         try:
             found = await addresses.of_attempt()
-            # A call that is cancelled closes what it has made, and uvloop then tells the protocol
-            # nothing: only a connection that was handed over has an end that one can wait for.
+            # A cancelled call closes its connection, and uvloop then does not notify the protocol:
+            # only a connection that was handed over has an end to wait for.
             async with asyncio.timeout(self._context.limits.dial_ms_max / 1000):
                 await self._connect(connection, addresses.port, *found)
             self._is_connected = True
@@ -197,7 +199,7 @@ class OutboundLink:
             await asyncio.shield(connection.closed)
         except TimeoutError:
             self._undialled(connection, "no answer in time")
-        except Exception as error:  # nobody listens, or the name does not resolve, or memory is short
+        except Exception as error:  # no listener, or the name does not resolve, or memory is short
             self._undialled(connection, str(error) or type(error).__name__)
         if not connection.is_proven:
             addresses.failed()
@@ -218,11 +220,12 @@ class OutboundLink:
 
 
 class InboundConnections:
-    """The way in from every peer: the newest proven connection of each is the one that counts.
+    """The inbound connections: the newest proven connection of each peer counts.
 
-    Except that a second process with the id of a peer is refused while the first one is connected and can be
-    reached: ``link_to`` is this node's own link to a peer, which knows the process that it has reached last.
-    ``on_peer_ended`` is called when the connection of a peer has ended or a newer one has replaced it.
+    An exception: a second process with the id of a peer is refused while the first one is connected and can
+    be reached. ``link_to`` returns this node's own link to a peer, which knows the process that it has
+    reached last. ``on_peer_ended`` is called when the connection of a peer has ended or a newer one has
+    replaced it.
     """
 
     def __init__(
@@ -237,13 +240,13 @@ class InboundConnections:
         self._on_peer_proven = on_peer_proven
         self._on_peer_ended = on_peer_ended
         self._all: set[InboundConnection] = set()
-        self._unproven: dict[InboundConnection, None] = {}  # in the order in which they came
+        self._unproven: dict[InboundConnection, None] = {}  # in the order of their arrival
         self._by_peer: dict[NodeId, InboundConnection] = {}
         self._heard_at: dict[NodeId, float] = {}
-        self._unreached: dict[NodeId, tuple[bytes, str]] = {}  # processes whose frames are dropped, and why
+        self._unreached: dict[NodeId, tuple[bytes, str]] = {}  # processes whose frames are dropped; why
 
     def accept(self) -> InboundConnection:
-        """The protocol for a connection that was just accepted."""
+        """A protocol for a connection that was just accepted."""
         nonce = secrets.token_bytes(NONCE_BYTES)
         handshake = ListenerHandshake(
             self._context.credentials, nonce, lambda *dialler: self._refusal_of(connection, *dialler)
@@ -259,7 +262,7 @@ class InboundConnections:
         return connection
 
     def seconds_since_heard(self, peer: NodeId) -> float:
-        """The seconds since the newest bytes from this peer; infinite if none ever came."""
+        """The seconds since the newest bytes from this peer; infinite if none have arrived."""
         heard_at = self._heard_at.get(peer)
         return math.inf if heard_at is None else self._context.clock.monotonic() - heard_at
 
@@ -268,7 +271,7 @@ class InboundConnections:
         return self._by_peer[peer].process if peer in self._by_peer else b""
 
     def refuse_unreached(self, peer: NodeId, why: str) -> None:
-        """Refuse the process that is connected as this peer, unless this node's own link has led to it."""
+        """Refuse the process connected as this peer when it dials again, unless this node reaches it."""
         self._unreached[peer] = self.process_of(peer), why
 
     def disconnect(self, peer: NodeId) -> None:
@@ -282,11 +285,12 @@ class InboundConnections:
         connections = list(self._all)
         for connection in connections:
             connection.abort()
-        # A connection that was accepted as the listener closed may never be made: nothing to wait for.
+        # A connection that was accepted while the listener closed may never be made: it has no end to wait
+        # for.
         await asyncio.gather(*(connection.closed for connection in connections if connection.is_made))
 
     def connection_proven(self, connection: Connection) -> None:
-        """From now on this is the connection of its peer, and any older one is none."""
+        """Make this the connection of its peer, and close an older one."""
         assert isinstance(connection, InboundConnection)
         peer = connection.peer
         self._unproven.pop(connection, None)
@@ -301,7 +305,7 @@ class InboundConnections:
         self._on_peer_proven(peer)
 
     def connection_refused(self, connection: Connection, reason: str, detail: str = "") -> None:
-        """The other end is no node of this cluster, or has sent a damaged frame."""
+        """Count the refusal: the other end is no node of this cluster, or has sent a damaged frame."""
         self._context.refusals.add(
             reason,
             direction="inbound",
@@ -311,7 +315,7 @@ class InboundConnections:
         )
 
     def connection_closed(self, connection: Connection) -> None:
-        """Forget it; the layer above hears of it if frames may have been lost."""
+        """Forget the connection; report a lost peer if frames may have been lost."""
         assert isinstance(connection, InboundConnection)
         self._all.discard(connection)
         self._unproven.pop(connection, None)
@@ -322,7 +326,7 @@ class InboundConnections:
     def _refusal_of(self, connection: Connection, peer: NodeId, process: bytes) -> tuple[str, str] | None:
         if peer in self._context.removed:
             return REMOVED_NODE, f"node {peer} was removed from the cluster"
-        link, comes_from = self._link_to(peer), f"this one connects from {connection.remote_address}"
+        link, comes_from = self._link_to(peer), f"this process connects from {connection.remote_address}"
         if link is None or link.process == process:
             return None
         host, port = link.address

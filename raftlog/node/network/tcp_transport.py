@@ -1,11 +1,11 @@
 """The transport between nodes over TCP: one connection for each direction of each pair.
 
-This node's frames to a peer travel on the connection that this node dialled, and the peer's on
-the one that the peer dialled, so two nodes that dial each other at the same moment never have to
+This node's frames to a peer use the connection that this node dialled, and the peer's frames
+the connection that the peer dialled. So two nodes that dial each other at the same moment never have to
 agree on which connection stays. When the peer's connection ends or is replaced, this node ends its own, too,
-and dials again: one that is half open does not outlive its twin. How bytes become frames is decided in
-``framing``, which nodes may connect in ``handshake``, which connections are kept in ``tcp_links``;
-whether a silent peer is dead is left to the layer above.
+and dials again: a half-open connection does not outlive its counterpart. Leaves to others: cutting frames
+(``framing``), which nodes may connect (``handshake``), which connections are kept (``tcp_links``), and
+whether a silent peer is dead (the layer above).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from raftlog.types import NodeId
 class TcpTransport:
     """One node's links to all its peers; ``raftlog.node.network.transport.Transport`` over TCP.
 
-    ``rng`` spreads the moments of redialling; what secrecy depends on never comes from it.
+    ``rng`` spreads the times of redialling; no secret depends on it.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class TcpTransport:
 
     @property
     def port(self) -> int:
-        """The port of the listener, which ``start`` has found out if port 0 was asked for."""
+        """The port of the listener; if port 0 was requested, the port that ``start`` was given."""
         if self._server is None:
             raise RuntimeError("the transport does not listen yet: await start() first")
         return int(self._server.sockets[0].getsockname()[1])
@@ -83,7 +83,7 @@ class TcpTransport:
     async def start(self, receiver: FrameReceiver) -> None:
         """Listen, and keep dialling every peer until ``stop``. Raises ``OSError`` if it cannot listen."""
         if self._context is not None:
-            raise RuntimeError("the transport was started before: make a new one")
+            raise RuntimeError("the transport was started before: create a new one")
         self._context = LinkContext(
             self._credentials,
             self._limits,
@@ -103,7 +103,7 @@ class TcpTransport:
             self._links[peer] = OutboundLink(self._context, peer, host, port)
 
     def set_peer(self, peer: NodeId, host: str, port: int) -> None:
-        """Learn or change a peer's address. A connection to its former address is closed."""
+        """Set or change a peer's address. A connection to its former address is closed."""
         if peer == self._credentials.node_id:
             raise ValueError(f"peer {peer} is this node itself: set only the other nodes")
         if peer in self._removed:
@@ -115,7 +115,7 @@ class TcpTransport:
             self._links[peer] = OutboundLink(self._context, peer, host, port)
 
     def refuse_peer(self, peer: NodeId) -> None:
-        """Close the connections to and from a removed peer, dial it no more, and tell it so when it dials."""
+        """Close the connections to and from a removed peer, stop dialling it, and refuse its dials."""
         self._removed.add(peer)
         self._addresses.pop(peer, None)
         link = self._links.pop(peer, None)
@@ -126,30 +126,30 @@ class TcpTransport:
             self._inbound.disconnect(peer)
 
     def refuse_unreached(self, peer: NodeId, why: str) -> None:
-        """Refuse the process that is connected as this peer when it dials again unreached."""
+        """Refuse the process connected as this peer when it dials again and was not reached."""
         if self._inbound is not None:
             self._inbound.refuse_unreached(peer, why)
 
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
-        """Queue one frame made of these buffers (views of single bytes); see the port.
+        """Queue one frame of these buffers (views of single bytes); see the port.
 
-        Raises ``ValueError`` for a frame above ``frame_bytes_max``: no later try could help.
+        Raises ``ValueError`` for a frame above ``frame_bytes_max``: a retry could not help.
         """
         length = sum(map(len, buffers))
         if length > self._limits.frame_bytes_max:
             raise ValueError(f"frame has {length} bytes: send at most {self._limits.frame_bytes_max}")
         link, most = self._links.get(peer), self._limits.queue_bytes_max
-        if length <= SMALL_FRAME_BYTES:  # heartbeats and answers find room where records fill the queue
+        if length <= SMALL_FRAME_BYTES:  # heartbeats and answers need room even if records fill the queue
             most += SMALL_FRAMES_BYTES_MAX
         return link is not None and link.connection.send(buffers, length, most)
 
     def queued_bytes(self, peer: NodeId) -> int:
-        """Bytes queued for this peer."""
+        """The bytes queued for this peer."""
         link = self._links.get(peer)
         return link.connection.queued_bytes if link is not None else 0
 
     def seconds_since_heard(self, peer: NodeId) -> float:
-        """The seconds since the newest bytes from this peer; infinite if none ever came."""
+        """The seconds since the newest bytes from this peer; infinite if none have arrived."""
         return math.inf if self._inbound is None else self._inbound.seconds_since_heard(peer)
 
     def reaches(self, peer: NodeId) -> bool:
@@ -167,7 +167,7 @@ class TcpTransport:
             self._links[peer].disconnect()
 
     async def stop(self) -> None:
-        """Close all connections and the listener; queued frames are lost, and nothing is reported."""
+        """Close all connections and the listener; queued frames are lost, and no event is reported."""
         server, self._server = self._server, None
         if server is None or self._inbound is None:
             return
@@ -182,6 +182,6 @@ class TcpTransport:
             self._links[peer].dial_now()
 
     def _peer_ended(self, peer: NodeId) -> None:
-        """The fault that broke the peer's connection may have broken this node's without a sign."""
+        """Break this node's connection, too: the fault that broke the peer's may have broken it silently."""
         if peer in self._links:
             self._links[peer].disconnect()

@@ -213,7 +213,7 @@ async def test_a_second_process_of_a_node_displaces_no_link_and_reads_where_the_
     assert {each["direction"] for each in told} == {"inbound", "outbound"}
     for each in told:
         assert re.fullmatch(
-            rf"another process runs as node 1, at 127\.0\.0\.1:{first_port}; this one connects from "
+            rf"another process runs as node 1, at 127\.0\.0\.1:{first_port}; this process connects from "
             r"127\.0\.0\.1:\d+: stop one, or change its broker_id",
             str(each["detail"]),
         )
@@ -257,7 +257,7 @@ async def test_a_process_whose_frames_are_dropped_unreached_reads_why_when_it_di
     for each in told:
         assert re.fullmatch(
             r"the disk of node 1 is an older copy, and node 2 dials another address, 127\.0\.0\.1:1; "
-            r"this one connects from 127\.0\.0\.1:\d+",
+            r"this process connects from 127\.0\.0\.1:\d+",
             str(each["detail"]),
         )
     two.set_peer(ONE, "127.0.0.1", copy.port)

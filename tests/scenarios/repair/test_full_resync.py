@@ -107,7 +107,7 @@ def test_where_the_end_is_not_known_all_that_the_leader_has_is_taken() -> None:
 def test_a_leader_of_an_earlier_term_is_not_begun_with() -> None:
     one = log_of(*TERMS, hard_term=7)
     one.flip_bit(segment(0), 62)
-    with pytest.raises(CannotRepair, match="none leads yet"):
+    with pytest.raises(CannotRepair, match="no replica leads yet"):
         Cluster(one, broker_2=leader(begins_at(8, *TERMS), 6), broker_3=begins_at(8, *TERMS)).repair()
 
 

@@ -62,7 +62,7 @@ def test_two_replicas_damaged_at_different_places_repair_one_another() -> None:
 def test_a_log_that_does_not_hold_the_anchor_gives_nothing_but_its_terms() -> None:
     one, other = log_of(*TERMS), log_of(*[1, 1, 1, 1, 2, 2], *[4] * 6)
     one.flip_bit(segment(8), 62)
-    with pytest.raises(CannotRepair, match=r"8\.\.8 are damaged: .*none leads"):
+    with pytest.raises(CannotRepair, match=r"8\.\.8 are damaged: .*no replica leads"):
         Cluster(one, broker_2=other, broker_3=log_of(1, 1)).repair()
     assert examine(one, DIRECTORY).holes, "it stays damaged, and does not open"
     with pytest.raises(LogCorrupt):
@@ -111,7 +111,7 @@ def test_a_log_that_lacks_what_was_promised_is_not_settled() -> None:
     one = log_of(*[1] * 12)
     seen = examine(one, DIRECTORY)
     forget_from(one, seen, 0, HardState(Term(2), None), 7)
-    with pytest.raises(LogCorrupt, match="the log ends at 7, and 10 was durable"):
+    with pytest.raises(LogCorrupt, match="the log ends at 7, but 10 was durable"):
         settle(one, seen, HardState(Term(2), None), 10)
     assert examine(one, DIRECTORY).holes, "it stays in need of repair"
 
@@ -129,7 +129,7 @@ def test_a_peer_that_falls_silent_is_waited_for() -> None:
         return await answers(sender, head, payload)
 
     cluster.net.services[NodeId(2)] = says_who_it_is
-    with pytest.raises(CannotRepair, match=r"brokers \[2\] do not answer"):
+    with pytest.raises(CannotRepair, match=r"brokers \[2\] no longer answer"):
         cluster.repair()
     cluster.net.services[NodeId(2)] = answers
     assert terms_in(cluster.repair()) == TERMS
@@ -236,7 +236,7 @@ def test_who_took_part_is_said_by_who_is_that_far_only() -> None:
     behind, knows = leads(log_of(*TERMS), 3), leads(log_of(*TERMS), 3)
     behind.membership, behind.commit_index = wrong, Index(start - 2)
     knows.membership, knows.commit_index = right, Index(start - 1)
-    with pytest.raises(CannotRepair, match="who took part"):
+    with pytest.raises(CannotRepair, match="knows the members"):
         Cluster(one, broker_2=behind).repair()
     Cluster(one, broker_2=behind, broker_3=knows).repair()
     assert load_members(one, DIRECTORY).base(start) == right

@@ -123,7 +123,7 @@ def test_directory_that_others_may_use_is_told_once(tmp_path: Path, caplog: pyte
     data.mkdir(mode=0o755)
     with DataDirectory.open(str(data), cluster_id="c", node_id=NodeId(1)):
         assert [record.message for record in caplog.records] == [
-            f"{data} is open to others than its owner (mode 755); run: chmod -R go= {data}"
+            f"{data} is accessible to other users (mode 755); run: chmod -R go= {data}"
         ]
     caplog.clear()
     data.chmod(0o700)

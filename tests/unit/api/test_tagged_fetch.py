@@ -177,11 +177,15 @@ async def test_tags_are_combined(server: HttpServer, query: str, expected: list[
 async def test_selections_that_cannot_be_are_refused(server: HttpServer, accept: str) -> None:
     many = ",".join(f"t{number}" for number in range(20))
     for query, field, said in (
-        ("tags_all=", "tags_all", "there is no tag"),
+        ("tags_all=", "tags_all", "the list has no tag"),
         ("tags_none=a,,b", "tags_none", "'' is not a tag"),
         ("tags=a,b&tags_none=b", "tags_none", "tags_none: 'b' is in tags, too"),
         ("tags_all=a,b&tags_none=b", "tags_none", "tags_none: 'b' is in tags_all, too"),
-        (f"tags_all={many}&tags_none=a{many}", "tags_all", "tags_all and tags_none have 40 tags; name 32"),
+        (
+            f"tags_all={many}&tags_none=a{many}",
+            "tags_all",
+            "tags_all and tags_none have 40 tags; the maximum is 32",
+        ),
     ):
         got = await server.get(f"{PATH}?{query}", Accept=accept)
         assert (got.status, got.code, got.json["field"]) == (422, "invalid_request", field)

@@ -52,7 +52,7 @@ def test_a_good_plan_has_no_problem() -> None:
         ),
         (
             {"B": ""},
-            "the plan gives t0/1 to nobody; give it to a subscriber of topic 't0', such as member 'A'",
+            "the plan gives t0/1 to no member; give it to a subscriber of topic 't0', such as member 'A'",
         ),
     ],
     ids=["twice", "not a member", "no partition", "no topic", "not subscribed", "nobody"],

@@ -44,7 +44,7 @@ def test_all_addresses_of_an_ipv6_network_have_one_owner(
 def test_an_owner_has_a_quarter() -> None:
     BUDGET.check(used(a=20), "topic", "a", 5, 7)
     with pytest.raises(
-        QuotaExceeded, match="topic a has 20 bytes here and asks for 6 more, 25 are allowed; use fewer"
+        QuotaExceeded, match="topic a has 20 bytes and asks for 6 more, but 25 are allowed; use fewer"
     ) as refused:
         BUDGET.check(used(a=20), "topic", "a", 6, 7)
     assert (refused.value.details["retry_after_ms"], refused.value.details["limit"]) == (7, 25)
@@ -55,7 +55,9 @@ def test_an_owner_has_a_quarter() -> None:
 def test_all_owners_have_the_whole() -> None:
     full = used(a=25, b=25, c=25, d=20)
     BUDGET.check(full, "topic", "e", 5, 7)
-    with pytest.raises(Overloaded, match="there are 95 bytes here and 6 more are asked for, 100 are allowed"):
+    with pytest.raises(
+        Overloaded, match="there are 95 bytes and the request asks for 6 more, but 100 are allowed"
+    ):
         BUDGET.check(full, "topic", "e", 6, 7)
 
 

@@ -67,7 +67,7 @@ async def test_a_duty_begins_again(error: Exception, caplog: pytest.LogCaptureFi
     assert duties.failures == 1
     assert failed == [("Duty.run", error)]
     (line,) = caplog.records
-    assert "Duty.run begins again in 1 s" in line.message
+    assert "Duty.run restarts in 1 s" in line.message
     assert line.exc_info is not None
     assert line.exc_info[1] is error
 
@@ -118,7 +118,7 @@ def test_an_error_in_one_step_is_logged_and_the_next_step_follows(
     assert done == ["orders/1"]
     assert duties.failures == 1
     (line,) = caplog.records
-    assert "retention of orders/0 is left for the next time" in line.message
+    assert "retention of orders/0 is postponed" in line.message
     assert line.exc_info is not None
 
 

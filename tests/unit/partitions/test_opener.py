@@ -281,7 +281,7 @@ def test_an_older_copy_of_one_folder_rejoins_unless_it_is_the_only_replica(
     with pytest.raises(MetadataBehind, match="older copy"):
         openings(filesystem).open(topic(placed()), placed(), may_begin=False)
     assert is_rejoining(filesystem, placed())
-    assert "is an older copy (it knows term 0, and had known term 4)" in caplog.text
+    assert "is an older copy (its log knows term 0, but had term 4)" in caplog.text
     assert is_rejoining(filesystem, placed())
     alone = replace(placed(), replicas=(ME,))
     assert not is_rejoining(an_older_folder(alone), alone)

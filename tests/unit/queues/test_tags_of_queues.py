@@ -70,7 +70,7 @@ def test_the_first_receive_decides_about_the_tags(
         refused = paid.answers[paid.receive(selection=other)]
         assert isinstance(refused, Conflict)
         words = "all records" if other is None else f"records with {other}"
-        assert f"delivers records with {PAID}, and this request asks for {words};" in str(refused)
+        assert f"delivers records with {PAID}, but this request asks for {words};" in str(refused)
         assert refused.details["field"] == field
     paid.selection = PAID
     assert (paid.view().tags, paid.view().tags_none) == (("paid",), ())

@@ -208,10 +208,10 @@ def note(term: int, voted_for: NodeId | None, entry_term: int, index: int) -> Pr
         (note(3, ONE, 3, 4), ""),
         (note(3, None, 3, 2), ""),
         (note(2, TWO, 0, -1), ""),
-        (note(4, None, 3, 4), "knows term 3, and had known term 4"),
-        (note(3, TWO, 3, 4), "had voted for broker 2 in term 3"),
-        (note(3, ONE, 3, 5), "ends at 4, and had entry 5 of term 3"),
-        (note(3, ONE, 2, 4), "ends at 4, and had entry 4 of term 2"),
+        (note(4, None, 3, 4), "knows term 3, but had term 4"),
+        (note(3, TWO, 3, 4), "lacks the vote for broker 2 in term 3"),
+        (note(3, ONE, 3, 5), "ends at 4, but had entry 5 of term 3"),
+        (note(3, ONE, 2, 4), "ends at 4, but had entry 4 of term 2"),
     ],
 )
 def test_a_log_without_what_was_noted_is_an_older_copy(noted: Progress, lost: str) -> None:
@@ -279,7 +279,7 @@ def test_damaged_notes_notice_nothing_and_are_written_again(caplog: pytest.LogCa
         filesystem.overwrite(f"{DATA}/{PROGRESS_FILE}{ending}", b"garbage")
     progress = ReplicaProgress.open(filesystem, DATA)
     assert progress.of(FIVE) is None
-    assert "older copies of replicas cannot be noticed" in caplog.text
+    assert "older copies of replicas cannot be detected" in caplog.text
     progress.keep({FIVE: note(2, None, 1, 1)}, {FIVE})
     assert ReplicaProgress.open(filesystem, DATA).of(FIVE) == note(2, None, 1, 1)
 

@@ -80,9 +80,9 @@ def copies(*logs: str, committed: int) -> tuple[FakeFilesystem, dict[NodeId, Ver
 @pytest.mark.parametrize(
     ("logs", "committed", "reason"),
     [
-        (("11:1", "11:1", "1122:2"), 3, "entry 3 of term 2 is committed, and brokers [1, 2] lack it"),
+        (("11:1", "11:1", "1122:2"), 3, "entry 3 of term 2 is committed, but brokers [1, 2] lack it"),
         (("11:1", "11:1", "1122:2"), 1, "an entry has term 2, which brokers [1, 2] do not know"),
-        (("11:1", "1133:3", "1122:3"), 3, "entry 3 of term 3 is committed, and brokers [1, 3] lack it"),
+        (("11:1", "1133:3", "1122:3"), 3, "entry 3 of term 3 is committed, but brokers [1, 3] lack it"),
         (("11:2", "11:1", "1122:2"), 1, None),
         (("11:1", "1122:2", "1122:2"), 3, None),
     ],
@@ -106,7 +106,7 @@ def test_different_entries_of_one_index_and_term_are_found() -> None:
     disks.overwrite("/3/" + segment(0).rpartition("/")[2], bytes(storage_batch(0, epoch=1).data) + other)
     told = difference(disks, {node: examine(disks, f"/{node}") for node in found})
     assert told is not None
-    assert told.reason == "entry 1 of term 1 is not the same on brokers [1, 2, 3]"
+    assert told.reason == "entry 1 of term 1 differs between brokers [1, 2, 3]"
 
 
 # requirement: M3
