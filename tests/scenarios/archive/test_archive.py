@@ -297,7 +297,7 @@ def test_an_archive_reaches_back_to_the_newest_gap(storage: Storage) -> None:
 def test_a_damaged_manifest_is_an_error_that_names_it(directory: DirectoryStorage, tmp_path: Path) -> None:
     archived(directory, 1, (0, 10))
     (tmp_path / manifest_path("q", 1)).write_text("{")
-    with pytest.raises(ArchiveDamaged, match=r"_manifest/q/0{19}1\.json is no manifest"):
+    with pytest.raises(ArchiveDamaged, match=r"_manifest/q/0{19}1\.json is not a manifest"):
         catalogue.load(directory)
 
 
