@@ -77,7 +77,7 @@ class Queue(SyncProxy[AsyncQueue]):
 
     @settings_of(JobSettings, wanted_jobs)
     def receive(self, *, wait: Duration = 0, **settings: Unpack[JobSettings]) -> list[Job]:
-        """Receive at most ``max`` jobs; no job after ``wait``. See ``raftlog.aio.Queue.receive``."""
+        """Receive at most ``limit`` jobs; an empty list after ``wait``. See ``raftlog.aio.Queue.receive``."""
         found = self._portal.call(lambda: self._core.receive(wait=wait, **settings))
         return [Job(each, self._portal) for each in found]
 

@@ -130,9 +130,9 @@ class AsyncQueue:
     ) -> AsyncGenerator[AsyncJob, None]:
         """Jobs without end, or until no job came for ``idle``, which is 50 seconds at most.
 
-        Up to ``max`` jobs are leased at a time, and all their leases begin at once. Jobs that were not handed
-        out when the loop ends are given back, and count as not delivered. While no broker can answer, the
-        call is retried. See ``receive``.
+        Up to ``limit`` jobs are leased at a time, and all their leases begin at once. Jobs that were not
+        handed out when the loop ends are given back, and count as not delivered. While no broker can answer,
+        the call is retried. See ``receive``.
         """
         wanted = wanted_jobs(WAIT_MS if idle is None else milliseconds("idle", idle), **settings)
         ahead: deque[AsyncJob] = deque()
@@ -170,7 +170,7 @@ class AsyncQueue:
 
     @settings_of(JobSettings, wanted_jobs)
     async def receive(self, *, wait: Duration = 0, **settings: Unpack[JobSettings]) -> list[AsyncJob]:
-        """Receive at most ``max`` jobs; an empty list after ``wait``.
+        """Receive at most ``limit`` jobs; an empty list after ``wait``.
 
         A job whose lease ends after ``max_deliveries`` goes to the dead-letter topic. With ``ordered_by_key``
         one job of a key is delivered at a time, in order. With ``tags``, ``tags_all`` and ``tags_none`` (any,
