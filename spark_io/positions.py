@@ -126,7 +126,7 @@ def ending(texts: Texts) -> Positions:
     if text.lower() == LATEST:
         return Positions(name, LATEST)
     if text.lower() == EARLIEST:
-        raise InvalidOption(f"{name} is earliest, so no record would be read; use latest or JSON")
+        raise InvalidOption(f"{name} is earliest, so nothing is read; use latest or JSON")
     found = _numbers(name, text, _offset)
     if EARLIEST in found.values():
         raise InvalidOption(f"{name} has -2 (earliest), so nothing is read; use -1 (latest) or an offset")

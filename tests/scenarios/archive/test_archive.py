@@ -171,7 +171,7 @@ def test_offsets_that_are_archived_are_refused(storage: Storage, start: int, end
 
 def test_the_driver_of_an_old_checkpoint_is_told(storage: Storage) -> None:
     archived(storage, 7, (0, 10))
-    with pytest.raises(ArchiveOverlap, match="batch 6 of query q is over"):
+    with pytest.raises(ArchiveOverlap, match="batch 6 of query q is too old"):
         archived(storage, 6, (10, 20))
 
 

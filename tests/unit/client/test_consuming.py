@@ -196,7 +196,7 @@ async def test_a_consumer_says_once_that_a_topic_is_missing_or_raises(
             await client.send(topics if isinstance(topics, str) else "unlike", "late")
             assert (await polled(consumer)).value == b"late"
         assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
-            f"{text}; group waits waits for it"
+            f"{text}; group waits waits until it exists"
         ]
 
 
