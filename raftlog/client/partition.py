@@ -140,8 +140,7 @@ class AsyncPartition:
         transactions. With ``tags``, ``tags_all`` and ``tags_none`` (any, all, none of these) other messages
         are skipped: ``next_offset`` is past them, and a chunk without messages may end before the end of the
         partition. With ``min_offset``, one past the offset of a receipt, the response knows all records below
-        it. Raises ``OffsetOutOfRange`` outside the log, and ``CorruptBatch`` instead of returning damaged
-        messages.
+        it. Raises ``OffsetOutOfRange`` outside the log and ``CorruptBatch`` for damaged messages.
         """
         skips = _is_skipping(undecodable)
         _check_isolation(isolation)

@@ -19,7 +19,7 @@ Method = TypeVar("Method", bound=Callable[..., object])
 
 
 def settings_of(kind: type, *checks: Callable[..., object]) -> Callable[[Method], Method]:
-    """Decorate a method with ``**settings``, whose keys are those of ``kind``; ``checks`` have the defaults.
+    """Decorate a method with ``**settings``, with the keys of ``kind``; ``checks`` have the defaults.
 
     ``help`` lists the settings with their defaults. An unknown setting raises ``TypeError`` at the call, also
     if the method is a coroutine or a generator.

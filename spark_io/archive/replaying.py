@@ -51,7 +51,7 @@ def replay(
     chunk_rows: int = CHUNK_ROWS,
     progress: Progress = lambda _at, _count: None,
 ) -> int:
-    """Send the records of a range to the same partition number of ``into``; return how many were sent.
+    """Send the records of a range to the equally numbered partition of ``into``; return how many were sent.
 
     Raises ``ArchiveDamaged`` for offsets that the archive does not have, before a record is sent, and
     ``InvalidRequest`` for a wrong ``job``, for a job that began at another offset, and if ``into`` cannot

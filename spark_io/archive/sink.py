@@ -140,7 +140,7 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
 
 
 def check_columns(schema: StructType) -> None:
-    """Raise ``InvalidRows`` unless the columns are those of whole records."""
+    """Raise ``InvalidRows`` unless the columns are the columns of whole records."""
     fields = {field.name: nullable(field.dataType) for field in schema.fields}
     for name, types in _TYPES.items():
         if name not in fields:

@@ -34,7 +34,7 @@ LEAVE_AGAIN_S: Final = 0.2  # while a join is in progress
 
 
 class Membership:
-    """One member, whose id is the same in all generations. ``owned``: its partitions in ``generation``."""
+    """One member, which keeps its id in all generations. ``owned``: its partitions in ``generation``."""
 
     def __init__(self, session: Session, options: ConsumerOptions) -> None:
         self._session = session

@@ -149,7 +149,7 @@ def test_a_run_that_is_over_another_query_and_a_gap_are_told_the_way_out(sink: S
         sink.begin(0, "r3", owner="other")
     with pytest.raises(SinkGap, match=r"expects batch 2.*sinkTakeover=true"):
         sink.begin(3, "r2")
-    with pytest.raises(SinkAhead, match=r"batch 0 of spark-q is over.*has committed batch 1"):
+    with pytest.raises(SinkAhead, match=r"batch 0 of spark-q is too old.*has committed batch 1"):
         sink.begin(0, "r4")
     other = sink.begin(0, "r3", owner="other", takes_over=True)
     assert sink.commit_as(other, 0, sink.stage("other.0.0", "b", run=other)) == 0
