@@ -92,7 +92,7 @@ async def measure(bench: Bench, names: list[str]) -> list[Section]:
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the command line of the benchmarks."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="short rounds, no Kafka; about three minutes")
     parser.add_argument("--only", metavar="ROW", choices=ROWS, help=f"one row: {', '.join(ROWS)}")

@@ -1,8 +1,8 @@
-"""The ceiling: the minimum work of three processes for a replicated, fsynced log in Python.
+"""The system ``ceiling``: three processes that do the minimum work of a replicated, fsynced log in Python.
 
 Each node checks a batch's checksum, appends it, forwards it, and replies once the leader and
 one follower have synced it; one sync serves all waiting batches. There are no elections, no terms, no
-recovery, no HTTP: the difference to a real broker is their cost.
+recovery, no HTTP: the difference to a real broker is the cost of these.
 
 ``python -m bench.ceiling FIRST_PORT NODE DIRECTORY`` runs one node.
 """
@@ -25,14 +25,14 @@ from bench.frames import APPEND, APPENDED, DONE, PRODUCE, FrameClient, Frames, d
 from chaos.ports import free_ports
 
 NODES = 3
-FILE_BYTES_MAX = 256 << 20  # a stream's file is restarted, as the others delete old segments
+FILE_BYTES_MAX = 256 << 20  # then a stream's file restarts, as other systems delete old segments
 BATCH_HEADER_BYTES = 61
 
 _Waiting = tuple[int, int, Frames]  # kind, stream, receiver of the reply
 
 
 class Node:
-    """A node of the ceiling; it leads the streams whose clients connect to it."""
+    """A node, which leads the streams whose clients connect to it."""
 
     def __init__(self, node: int, directory: Path) -> None:
         self._node = node
@@ -44,12 +44,12 @@ class Node:
         self._waiting: list[_Waiting] = []
         self._is_syncing = False
         self._rounds: queue.SimpleQueue[tuple[list[int], list[_Waiting]]] = queue.SimpleQueue()
-        self._synced: dict[int, list[int]] = {}  # per stream: how many batches each node has synced
+        self._synced: dict[int, list[int]] = {}  # per stream: the number of batches that each node has synced
         self._clients: dict[int, deque[Frames]] = {}  # waiting clients, in the order of their batches
         threading.Thread(target=self._sync_rounds, daemon=True).start()
 
     def produce(self, stream: int, payload: memoryview, client: Frames) -> None:
-        """A batch from a client: check, append, forward."""
+        """Check, append and forward a batch from a client."""
         crc32c.crc32c(payload)
         for follower in self._followers:
             follower.write(APPEND, stream, payload)
@@ -58,13 +58,13 @@ class Node:
         self._wait(DONE, stream, client)
 
     def append(self, stream: int, payload: memoryview, leader: Frames) -> None:
-        """A batch from the leader."""
+        """Check and append a batch from the leader."""
         crc32c.crc32c(payload)
         self._append(stream, payload)
         self._wait(APPENDED, stream, leader)
 
     def count(self, stream: int, node: int) -> None:
-        """A node has synced one more batch of a stream."""
+        """Count a batch that a node has synced; acknowledge batches that two nodes have synced."""
         counts = self._synced.setdefault(stream, [0] * (NODES + 1))
         counts[node] += 1
         others = max(n for number, n in enumerate(counts[:NODES]) if number != self._node)
@@ -74,7 +74,7 @@ class Node:
             self._clients[stream].popleft().write(DONE, stream)
 
     async def connect(self, first_port: int) -> None:
-        """Dial the two others."""
+        """Connect to the two other nodes."""
         for number in range(NODES):
             if number != self._node:
                 make = functools.partial(Link, self, number)
@@ -129,7 +129,7 @@ class Link(Frames):
         self._peer = peer
 
     def frame(self, kind: int, stream: int, payload: memoryview) -> None:
-        """An acknowledgement."""
+        """Count an acknowledgement of the peer."""
         self._owner.count(stream, self._peer)
 
 
@@ -141,7 +141,7 @@ class Accepted(Frames):
         self._owner = node
 
     def frame(self, kind: int, stream: int, payload: memoryview) -> None:
-        """A batch."""
+        """Handle a batch of a client or of a leader."""
         if kind == PRODUCE:
             self._owner.produce(stream, payload, self)
         else:
@@ -149,7 +149,7 @@ class Accepted(Frames):
 
 
 class Ceiling:
-    """Three bare processes."""
+    """The system under load: three bare processes."""
 
     name = "ceiling (append, replicate, group fsync, nothing else)"
 

@@ -1,4 +1,4 @@
-"""Needless elections: of three brokers that are idle, and then as busy as clients can make them."""
+"""Counts needless elections of three brokers, first idle, then as busy as clients can make them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VALUE: Final = b"x" * 1024
 
 
 def spurious_elections(idle_s: float, busy_s: float) -> tuple[int, int, int]:
-    """Measure how far terms rise in an idle and in a busy cluster, and how many records the latter stores."""
+    """Count elections of an idle and of a busy cluster, and the records that the busy cluster stores."""
     with (
         tempfile.TemporaryDirectory(prefix="raftlog-elections-") as name,
         Cluster(Path(name), brokers=3) as cluster,
@@ -38,14 +38,14 @@ def spurious_elections(idle_s: float, busy_s: float) -> tuple[int, int, int]:
 
 
 def _terms(cluster: Cluster) -> int:
-    """The sum over all partitions."""
+    """The sum of the leader epochs of all partitions."""
     rows = cluster.get(partitions.LIST.at(topic=_TOPIC))["items"]
     assert isinstance(rows, list)
     return sum(int(row["leader_epoch"]) for row in rows)
 
 
 def _produce(bootstrap: str, seconds: float) -> int:
-    """Records that were acknowledged to as many producers as fit."""
+    """Send with several producers at once; return the number of acknowledged records."""
     ends_s = time.monotonic() + seconds
 
     def send(_: int) -> int:

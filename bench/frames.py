@@ -1,4 +1,4 @@
-"""Frames of the bare processes: u32 length, u8 kind, u8 stream, payload.
+"""Reads and writes the frames of the bare processes: u32 length, u8 kind, u8 stream, payload.
 
 A large payload is read directly into its own buffer, and all frames written in one turn of the loop are sent
 in one system call.
@@ -16,7 +16,7 @@ PRODUCE, APPEND, APPENDED, DONE, WHO_LEADS = range(5)
 
 
 class Frames(asyncio.BufferedProtocol):
-    """One connection of either side."""
+    """One connection, at a client or a server."""
 
     def __init__(self) -> None:
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
@@ -70,11 +70,11 @@ class Frames(asyncio.BufferedProtocol):
         self._end = 0
 
     def frame(self, kind: int, stream: int, payload: memoryview) -> None:
-        """One frame came in; the payload is never reused."""
+        """Handle a received frame. The memory of the payload is never reused."""
         raise NotImplementedError
 
     def write(self, kind: int, stream: int, payload: bytes | memoryview = b"") -> None:
-        """Send a frame with all others of this turn of the loop."""
+        """Send a frame, together with all other frames of this turn of the loop."""
         if not self._out:
             asyncio.get_running_loop().call_soon(self._flush)
         self._out.append(FRAME.pack(len(payload), kind, stream))
@@ -97,17 +97,17 @@ class FrameClient(Frames):
         self._done: asyncio.Future[bytes] | None = None
 
     def frame(self, kind: int, stream: int, payload: memoryview) -> None:
-        """The reply."""
+        """Complete the waiting request with the reply."""
         if self._done is not None and not self._done.done():
             self._done.set_result(bytes(payload))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """A waiting request fails."""
+        """Fail the waiting request."""
         if self._done is not None and not self._done.done():
             self._done.set_exception(ConnectionError("a bare process closed the connection"))
 
     async def ask(self, kind: int, payload: bytes) -> bytes:
-        """One frame and its reply."""
+        """Send one frame and return the payload of its reply."""
         self._done = asyncio.get_running_loop().create_future()
         self.write(kind, self._stream, payload)
         return await self._done
@@ -122,7 +122,7 @@ class FrameClient(Frames):
 
 
 async def dial(port: int, stream: int, payload: bytes) -> FrameClient:
-    """A client's connection to a process that may still be starting."""
+    """Connect a client to a process that may still be starting."""
     loop = asyncio.get_running_loop()
     for _ in range(200):
         try:

@@ -1,8 +1,8 @@
-"""Apache Kafka as a peer: three combined KRaft brokers on Java, with raw-frame clients.
+"""Runs Apache Kafka as a peer: three combined KRaft brokers on Java, with raw-frame clients.
 
 The jars come from Maven Central into ``.cache/kafka``; without Java and Maven Kafka is omitted from
-the report. One cluster serves as two systems: a stream is a topic of its own kind, with the default
-flushing (none) or with ``flush.messages=1`` (an fsync for each batch).
+the report. One cluster serves as two systems, each with its own topic: with the default flushing (none) or
+with ``flush.messages=1`` (an fsync for each batch).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ JAVA_OPTIONS = ("-Xms512m", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPause
 
 
 def fetch_jars(cache: Path) -> Path | None:
-    """The directory of the jars; they are fetched once. None without Java, Maven or a network."""
+    """The directory of the jars, which are fetched once. None without Java, Maven or a network."""
     group = "org.apache.kafka"
     artifacts = [(group, "kafka_2.13", VERSION), (group, "kafka-tools", VERSION)]
     return fetch(cache, f"kafka-{VERSION}", artifacts)
@@ -56,7 +56,7 @@ def start_broker(
 
 
 class KafkaCluster:
-    """The processes that both systems share; the first one starts them."""
+    """The processes that both systems share; the first system starts them."""
 
     def __init__(self, directory: Path, jars: Path) -> None:
         self._directory = directory
@@ -87,7 +87,7 @@ class KafkaCluster:
             await (await self.open(node)).close()
 
     async def stop(self) -> None:
-        """Stop the brokers when neither system uses them any more."""
+        """Stop the brokers once neither system uses them."""
         self._users -= 1
         if self._users == 0:
             for process in self._processes:
@@ -117,11 +117,11 @@ class KafkaCluster:
             **config,
         }
         for _ in range(START_S):
-            for node in range(NODES):  # only the controller's broker may know all others already
+            for node in range(NODES):  # perhaps only the controller's broker knows all others yet
                 connection = await self.open(node)
                 try:
                     if await create_topic(connection, topic, partitions, NODES, settings):
-                        await asyncio.sleep(1)  # the brokers apply it
+                        await asyncio.sleep(1)  # until the brokers have applied it
                         return
                 finally:
                     await connection.close()
@@ -186,5 +186,5 @@ class Kafka:
         return reader
 
     async def stop(self) -> None:
-        """End the brokers when the other system has ended too."""
+        """End the brokers if the other system has ended, too."""
         await self._cluster.stop()

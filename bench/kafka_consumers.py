@@ -1,7 +1,7 @@
-"""Measurements of consumers of Kafka groups in Python: ``aiokafka`` and ``confluent-kafka``.
+"""Measures consumers of Kafka groups in Python: ``aiokafka`` and ``confluent-kafka``.
 
-Both have their defaults, but for the start of the topic. The topic is filled with batches of the size that
-raftlog's producer makes.
+Both clients have their defaults, except that they begin at the start of the topic. The topic is filled with
+batches as large as those of raftlog's producer.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from confluent_kafka import Consumer
 from api.cli.closed_loop import Measured, measured
 from bench.kafka import KafkaCluster
 
-RECORDS_MAX = 500  # of one batch, as raftlog's consumer has it
+RECORDS_MAX = 500  # of one batch, as in raftlog's consumer
 WAIT_S = 1.0
-READ_S = 300.0  # no round takes longer
+READ_S = 300.0  # longest time of a round
 LINGER_MS = 20
 BATCH_BYTES = 256 << 10
 
@@ -39,7 +39,7 @@ async def fill(cluster: KafkaCluster, topic: str, partitions: int, values: Seque
 
 
 async def read_with_aiokafka(cluster: KafkaCluster, topic: str, group: str, records: int) -> Measured:
-    """From the first batch to the last one, like all of these."""
+    """Measure an ``aiokafka`` consumer from its first batch to its last one, as for all clients."""
     consumer = AIOKafkaConsumer(
         topic, bootstrap_servers=cluster.bootstrap, group_id=group, auto_offset_reset="earliest"
     )
@@ -87,4 +87,4 @@ READERS = {
     "aiokafka on Kafka": read_with_aiokafka,
     "confluent-kafka on Kafka": read_with_confluent,
 }
-"""What reads a topic of a cluster in a group until it has so many records."""
+"""Functions that read a number of records from a topic of a cluster in a group, by client name."""

@@ -1,4 +1,4 @@
-"""Transactions on Kafka with confluent-kafka, and the records without transactions, as in raftlog's rows."""
+"""Measures Kafka with confluent-kafka: transactions, and equal records without transactions."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ async def run(
     seconds: float,
     in_transactions: bool,
 ) -> Measured:
-    """A closed loop of so many producers, each on a thread: it sends ``values``, by partition, and waits.
+    """Run a closed loop of producers, each on a thread, which sends ``values``, by partition, and waits.
 
-    The wait is for the commit, or for the acknowledgements of all records.
+    A producer waits for the commit, or for the acknowledgements of all records.
     """
     make = _transactional if in_transactions else _plain
     senders = await asyncio.gather(

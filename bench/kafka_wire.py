@@ -1,4 +1,4 @@
-"""The four Kafka requests that a benchmark needs, in versions whose layout is simple.
+"""Encodes and decodes the four Kafka requests that benchmarks need, in versions with a simple layout.
 
 Produce 8, Fetch 4, ListOffsets 1 and CreateTopics 4. A frame is a length, then api key, version,
 correlation id and client id, then the request's own fields; all numbers are big-endian.
@@ -44,7 +44,7 @@ class KafkaConnection(asyncio.Protocol):
                 self._done.set_result(answer[8:])
 
     def connection_lost(self, error: Exception | None) -> None:
-        """A waiting request fails."""
+        """Fail the waiting request."""
         if self._done is not None and not self._done.done():
             self._done.set_exception(ConnectionError("Kafka closed the connection"))
 
@@ -54,14 +54,14 @@ class KafkaConnection(asyncio.Protocol):
         self._error_at = answer_error_at
 
     async def send(self) -> None:
-        """One request and its response."""
+        """Send the prepared request, and wait for its response. Raises ``RuntimeError`` for an error code."""
         answer = await self._exchange(self._request)
         (error,) = struct.unpack_from(">h", answer, self._error_at)
         if error != _NONE:
             raise RuntimeError(f"Kafka answered error {error}")
 
     async def ask(self, key: int, version: int, body: bytes) -> bytes:
-        """Any request; the response without its head."""
+        """Send any request, and return the response without its head."""
         return await self._exchange(_frame(key, version, body))
 
     async def close(self) -> None:

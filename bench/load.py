@@ -15,7 +15,7 @@ from typing import Final, Protocol, runtime_checkable
 from api.cli import closed_loop
 from api.cli.closed_loop import Connection, Measured
 
-RETAINED_BYTES: Final = 256 << 20  # of a stream: every system deletes what is older, so the disk stays small
+RETAINED_BYTES: Final = 256 << 20  # of a stream: every system deletes older records, to use little disk
 SEGMENT_BYTES: Final = 32 << 20
 FIRST_TRIES: Final = 50
 
@@ -27,7 +27,7 @@ class Reader(Protocol):
         """Wait for the next records; return the numbers of records and bytes."""
 
     async def close(self) -> None:
-        """Idempotent."""
+        """Close the consumer; closing twice is harmless."""
 
 
 class System(Protocol):
@@ -45,7 +45,7 @@ class System(Protocol):
         """Start the nodes and create the streams, replication factor 3."""
 
     async def connect(self, stream: int, records: int, record_bytes: int) -> Connection:
-        """A connection whose ``send`` sends a batch of that many records of that size."""
+        """A connection whose ``send`` sends a batch of ``records`` records of ``record_bytes`` bytes."""
 
     async def stop(self) -> None:
         """Stop every started process."""
@@ -61,9 +61,9 @@ class ReadableSystem(System, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """One shape of load."""
+    """The shape of a load."""
 
-    records: int  # a batch
+    records: int  # of a batch
     record_bytes: int
     streams: int
     in_flight: int  # requests per stream
@@ -71,7 +71,7 @@ class Load:
 
 
 async def run(system: System, load: Load) -> Measured:
-    """One round: connect, load for ``load.seconds``, count the acknowledged records of that time."""
+    """Run one round: connect, load for ``load.seconds``, count the acknowledged records of that time."""
     connections = [
         await system.connect(stream, load.records, load.record_bytes)
         for stream in range(load.streams)
@@ -87,7 +87,7 @@ async def run(system: System, load: Load) -> Measured:
 
 
 async def _first(connection: Connection) -> None:
-    """A system that has just started, or was idle, may refuse a request that can be retried."""
+    """Send the first batch, with retries: a system that has just started, or was idle, may refuse it."""
     for _ in range(FIRST_TRIES):
         try:
             return await connection.send()

@@ -1,9 +1,9 @@
-"""Row 2 of the scoreboard: simulated time without a violation, measured in pieces that add up.
+"""Measures row 2 of the scoreboard, simulated time without a violation, in pieces that add up.
 
-Decides: which seeds a piece runs, which pieces add up, and their sum. Pieces add up over commits
-until a violation: other code then restarts at zero, so that a defect
-resets all hours before it. Each piece begins after the last seed of its level. Runs with quiet phases
-have few faults per hour, so they are reported and not counted.
+Decides: which seeds a piece runs, which pieces add up, and their sum. Pieces add up over commits until a
+violation: changed code then restarts at zero, so that a defect resets all hours before it. Each piece begins
+after the last seed of its level. Runs with quiet phases have few faults per hour, so they are reported but
+not counted.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ NAMES: Final = {
 PLAN: Final = ((BROKERS, 200), (CORE, 1000), (LOG, 400), (BROKERS_LONG, 20))
 """The default pieces of a round: some minutes each."""
 SOURCES: Final = ("raftlog", *OURS, "pyproject.toml")
-BEHIND_SWEEPS: Final = 1 << 32  # row 1 begins at a CRC-32, an exploration at 32 random bits
+BEHIND_SWEEPS: Final = 1 << 32  # above the seeds of row 1 (a CRC-32) and of explorations (32 random bits)
 
 Figures = dict[str, int | float | str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Seeds of one level that were run together. ``failed`` names those with a violation."""
+    """Seeds of one level that were run together. ``failed`` names the seeds with a violation."""
 
     level: str
     first: int
@@ -58,7 +58,7 @@ class Piece:
 
 
 def sources_of(checkout: Path) -> str:
-    """An identification of the code of the current commit. Raises ``CalledProcessError``."""
+    """A checksum of the code of the current commit. Raises ``CalledProcessError``."""
     asked = ["git", "-C", str(checkout), "ls-tree", "-r", "HEAD", "--", *SOURCES]
     listed = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
     return f"{crc32(listed.encode()):08x}"
@@ -83,8 +83,9 @@ def go_on(
     date: str,
     jobs: int,
 ) -> Iterator[list[Piece]]:
-    """Run these pieces, or rounds of ``PLAN`` until the target is reached; yields all that add up, after
-    each.
+    """Run these pieces, or rounds of ``PLAN`` until the target is reached.
+
+    Yields, after each piece, all pieces that add up.
     """
     found = since_violation(known, sources)
     for level, count in pieces or cycle(PLAN):
@@ -116,7 +117,7 @@ def go_on(
 
 
 def since_violation(known: Iterable[Piece], sources: str) -> list[Piece]:
-    """The pieces that count: none up to the last violation, unless that is one of this very code."""
+    """The pieces that count: those after the last violation that was found in other code."""
     found: list[Piece] = []
     for piece in known:
         found.append(piece)

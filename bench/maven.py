@@ -1,4 +1,4 @@
-"""Jars from Maven Central, fetched once into the cache."""
+"""Fetches jars from Maven Central into the cache, once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DEPENDENCY = (
 
 
 def fetch(cache: Path, name: str, artifacts: Sequence[tuple[str, str, str]]) -> Path | None:
-    """The directory of these jars and of what they need; ``name`` has their version.
+    """The directory of these jars and their dependencies; ``name`` contains their version.
 
     An artifact is its group, name and version. None without Java, Maven or a network.
     """

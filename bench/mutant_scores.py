@@ -1,6 +1,6 @@
-"""The scores of mutants in ``docs/reliability.md``, from ``mutants.json``, which people write.
+"""Writes the scores of mutants in ``docs/reliability.md``, from ``mutants.json``, which people edit.
 
-``make mutants`` counts; whether a survivor can matter is judged by hand, so no command measures these again.
+``make mutants`` counts; people decide whether a survivor can matter, so no command measures the scores again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SCORES: Final = Path(__file__).resolve().parents[1] / "mutants.json"
 
 
 class Score(msgspec.Struct, frozen=True):
-    """One package. ``equivalent``: survivors that change speed, texts or nothing."""
+    """The score of one package. ``equivalent`` counts survivors that change speed, texts or nothing."""
 
     package: str
     mutants: int
@@ -32,7 +32,7 @@ class Score(msgspec.Struct, frozen=True):
 
 
 def section(scores: Sequence[Score]) -> list[str]:
-    """The lines of the document."""
+    """The lines of the document's section about mutants."""
     lines = [
         "",
         "## Mutants",

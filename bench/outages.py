@@ -1,7 +1,8 @@
-"""Row 9 of the scoreboard: how long a client is without acknowledgements when the leader fails.
+"""Measures row 9 of the scoreboard: how long a client gets no acknowledgement when the leader fails.
 
-One client sends one record after another to one partition or stream. In each trial its leader is killed,
-stopped, cut off or relieved; the gap is the time from the last acknowledgement before to the first one after.
+One client sends one record after another to one partition or stream. In each trial the leader is killed,
+stopped, isolated, or hands over its leadership; the gap is the time from the last acknowledgement before the
+failure to the first one after it.
 The loop is the same for raftlog (``raftlog_outages``) and its peers (``nats_outages``, ``rabbitmq_outages``).
 """
 
@@ -21,7 +22,7 @@ ISOLATION: Final = "isolation"
 SILENCE: Final = "isolation, packets dropped"
 TRANSFER: Final = "transfer"
 RECOVERED_S: Final = 60.0
-_BEFORE_S: Final = 0.3  # of acknowledgements before a trial
+_BEFORE_S: Final = 0.3  # time of acknowledgements before a trial
 _PAUSE_S: Final = 0.01  # after a failure
 _HELD_S: Final = 2.0  # a fault ends after this time
 
@@ -33,23 +34,23 @@ class Replicated(Protocol):
 
     @property
     def kinds(self) -> Collection[str]:
-        """The failures that can be caused here."""
+        """The kinds of failures that this system supports."""
 
     def wait_healthy(self) -> None:
-        """Return once all replicas take part. Raises an error after ``RECOVERED_S``."""
+        """Return once all replicas are in sync. Raises an error after ``RECOVERED_S``."""
 
     def client(self) -> AbstractContextManager[Send]:
-        """A client of its own that sends one record and waits until it is stored.
+        """A new client, as a function that sends one record and waits until the record is stored.
 
-        Raises an ``Exception`` if that is not known in time; the next record is sent then.
+        The function raises an ``Exception`` without an acknowledgement in time; then the next record is sent.
         """
 
     def failing(self, kind: str, trial: int) -> AbstractContextManager[None]:
-        """The failure has begun in the block, and ends with it."""
+        """Cause a failure, which lasts until the end of the block."""
 
 
 class Acknowledgements:
-    """The times at which one client got them."""
+    """The times at which one client got acknowledgements."""
 
     def __init__(self, system: Replicated) -> None:
         self.times: list[float] = []
@@ -58,7 +59,7 @@ class Acknowledgements:
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
-        """Send until the block ends."""
+        """Send records until the block ends."""
         thread = threading.Thread(target=self._send, daemon=True)
         thread.start()
         try:
@@ -74,13 +75,13 @@ class Acknowledgements:
                     return
                 try:
                     send(number)
-                except Exception:  # of many types, after the client's own retries: the gap goes on
+                except Exception:  # of any type, after the client's retries: the gap continues
                     time.sleep(_PAUSE_S)
                     continue
                 self.times.append(time.monotonic())
 
     def wait_for_next(self) -> bool:
-        """Return once there is another one; false if none comes in ``RECOVERED_S``."""
+        """Wait for the next acknowledgement; False if none comes in ``RECOVERED_S``."""
         called = time.monotonic()
         while not self.times or self.times[-1] < called:
             if time.monotonic() > called + RECOVERED_S:
@@ -89,7 +90,7 @@ class Acknowledgements:
         return True
 
     def longest_gap_s(self, since: float) -> float:
-        """The longest time between two in succession since then; waits for one after this call."""
+        """The longest time between two acknowledgements since ``since``; waits for one after this call."""
         if not self.wait_for_next():
             return RECOVERED_S
         times = self.times[max(0, bisect_right(self.times, since) - 1) :]
@@ -97,7 +98,7 @@ class Acknowledgements:
 
 
 def outages(system: Replicated, trials: int) -> dict[str, list[float]]:
-    """The gaps of each kind, in seconds, ascending."""
+    """The gaps of each kind of failure, in seconds, ascending."""
     acknowledgements = Acknowledgements(system)
     with acknowledgements.going_on():
         found = {

@@ -1,4 +1,4 @@
-"""The cost of processes as counted by the kernel: CPU seconds and memory."""
+"""Reads the cost of processes from the kernel: CPU seconds and memory."""
 
 from __future__ import annotations
 
@@ -21,6 +21,6 @@ def cpu_s_of(pids: Iterable[int]) -> float:
 
 
 def private_bytes(pid: int) -> int:
-    """Memory of a process in RAM that it shares with no other: without the code of libraries."""
+    """Memory of a process that no other process shares, in bytes: without the code of libraries."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))

@@ -1,4 +1,4 @@
-"""The baseline: a log on pysyncobj, the pure-Python Raft engine, unmodified, with its own journal.
+"""Runs the baseline: a log on pysyncobj, a pure-Python Raft engine, unmodified, with its own journal.
 
 Three processes; a batch of bytes is one replicated call. Clients send the frames of the bare
 processes to the leading node. ``python -m bench.pysyncobj_log FIRST_PORT NODE DIRECTORY``
@@ -23,7 +23,7 @@ START_S = 30
 
 
 class ReplicatedLog(SyncObj):  # type: ignore[misc]
-    """A log whose records are stored by the engine's own journal; here they are only counted."""
+    """A log that only counts records; the engine's journal stores them."""
 
     def __init__(self, own: str, others: list[str], journal: Path) -> None:
         super().__init__(own, others, SyncObjConf(journalFile=str(journal)))
@@ -45,7 +45,7 @@ class Accepted(Frames):
         self._loop = asyncio.get_running_loop()
 
     def frame(self, kind: int, stream: int, payload: memoryview) -> None:
-        """A batch, or a request for the leader."""
+        """Handle a batch, or a request for the leader."""
         if kind == WHO_LEADS:
             leader = str(self._log._getLeader() or "")
             known = self._addresses.index(leader) if leader in self._addresses else 255
@@ -62,7 +62,7 @@ class Accepted(Frames):
 
 
 class PySyncObjLog:
-    """Three processes; one log."""
+    """The system under load: three processes with one log."""
 
     name = "log on pysyncobj (its own journal)"
 

@@ -1,8 +1,8 @@
-"""RabbitMQ in the loop of row 9: three nodes, one quorum queue with three replicas, publisher confirms.
+"""Runs RabbitMQ in row 9: three nodes, one quorum queue with three replicas, publisher confirms.
 
 The server is the package of the operating system (``apt install rabbitmq-server``), the client ``aio-pika``.
-A publish waits 0.5 s for its confirmation; then the next one goes through another node. There are
-no proxies between the nodes, and a leader cannot be chosen, so nodes are killed and stopped only.
+A publish waits 0.5 s for its confirmation; then the next publish goes through another node. There are no
+proxies between the nodes, and a leader cannot be chosen, so nodes are only killed and stopped.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RabbitOutages:
     @classmethod
     @contextlib.contextmanager
     def started(cls) -> Iterator[RabbitOutages]:
-        """Nodes that run while the block does."""
+        """Run the nodes during the block."""
         with tempfile.TemporaryDirectory(prefix="rabbitmq-outages-") as name:
             system = cls(Path(name))
             try:
@@ -73,12 +73,12 @@ class RabbitOutages:
                 system.stop()
 
     def stop(self) -> None:
-        """End all processes, the port mapper included."""
+        """End all processes, including the port mapper."""
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        for _ in range(50):  # it refuses until it has noticed the end of all nodes
+        for _ in range(50):  # the port mapper refuses until it has noticed the end of all nodes
             done = subprocess.run(
                 ["epmd", "-kill"], env=self._environment(0), capture_output=True, check=False
             )
@@ -157,7 +157,7 @@ class RabbitOutages:
             time.sleep(_LOOK_S)
 
     def _control(self, program: str, *arguments: str) -> str:
-        """The output of a command on a node that answers; empty if none does."""
+        """The output of a command on a node that answers; empty if no node answers."""
         for node in range(3):
             command = [
                 *(str(PROGRAMS / program), "-q", "--erlang-cookie", "raftlog"),
@@ -194,7 +194,7 @@ class _Publisher:
         self._exchange: AbstractExchange | None = None
 
     async def publish(self) -> None:
-        """One message, confirmed by a majority. After a failure the next one goes through another node."""
+        """Publish a message, confirmed by a majority. After a failure the next message uses another node."""
         import aio_pika
 
         message = aio_pika.Message(b"x" * 10, delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
@@ -210,7 +210,7 @@ class _Publisher:
             raise
 
     async def close(self) -> None:
-        """Drop the connection, which may be to a node that is stopped."""
+        """Drop the connection, whose node may be stopped."""
         connection, self._connection, self._exchange = self._connection, None, None
         if connection is not None:
             with contextlib.suppress(Exception):

@@ -1,7 +1,7 @@
-"""raftlog in the loop of row 9, with the faults of the chaos harness.
+"""Runs raftlog in row 9, with the faults of the chaos harness.
 
-``python -m bench.raftlog_outages TRIALS`` prints the gaps of each kind as JSON. Where it can, it enters a
-network of its own, in which packets are dropped.
+``python -m bench.raftlog_outages TRIALS`` prints the gaps of each kind as JSON. If possible, it enters its
+own network namespace, in which packets can be dropped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RaftlogOutages:
     @classmethod
     @contextmanager
     def started(cls) -> Iterator[RaftlogOutages]:
-        """Brokers that run while the block does."""
+        """Run the brokers during the block."""
         stage = Stage()
         possible = {fault.name for fault in stage.choose_faults([], 3)}
         if not namespaces.is_hub():
@@ -56,7 +56,7 @@ class RaftlogOutages:
 
     @contextmanager
     def client(self) -> Iterator[Send]:
-        """Yield a function that sends one record; see ``Replicated``. The client has its defaults."""
+        """Yield a function that sends one record with a default client; see ``Replicated``."""
         with Client(self._bootstrap) as client:
             yield lambda number: client.send(self._arena.topic, number, partition=0)
 
@@ -79,7 +79,7 @@ class RaftlogOutages:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command line."""
     if namespaces.missing() is None and not namespaces.is_hub():
         namespaces.enter_hub()
     with RaftlogOutages.started() as system:

@@ -1,4 +1,4 @@
-"""raftlog itself as a system under load: real broker processes, prebuilt batches over raw HTTP."""
+"""Runs raftlog as a system under load: real broker processes, prebuilt batches over raw HTTP."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from raftlog.records.builder import Record, build_batch
 TOPIC = "bench"
 FETCH_BYTES: Final = 16 << 20  # the most that a broker sends at once by default
 FAST_RETENTION: Final[Mapping[str, str]] = {"RAFTLOG_BROKER__TIMING__RETENTION_CHECK_INTERVAL_MS": "2000"}
-"""So that long rounds do not fill the disk."""
+"""Settings with a short retention interval, so that long rounds do not fill the disk."""
 
 
 class RaftlogSystem:
-    """Three brokers; stream n is partition n of one topic."""
+    """The system under load: three brokers; stream n is partition n of one topic."""
 
     name = "raftlog (fsynced on a majority)"
 

@@ -1,7 +1,7 @@
-"""The scoreboard: ``make reliability`` writes reliability.json and docs/reliability.md.
+"""Measures the scoreboard: ``make reliability`` writes reliability.json and docs/reliability.md.
 
 Decides: what each row runs, its figures and whether its target is reached. Leaves to others: the runs
-(packages of ``verification``, ``chaos`` and ``tests.planted_bugs``). Measuring a row leaves the others
+(packages of ``verification``, ``chaos`` and ``tests.planted_bugs``). Measuring a row leaves the other rows
 unchanged; each row names its commit, machine and day, and is measured only on a clean checkout of a commit.
 Row 2 is measured in pieces (``long_runs``).
 """
@@ -38,7 +38,7 @@ FIGURES: Final = ROOT / "reliability.json"
 DOCUMENT: Final = ROOT / "docs" / "reliability.md"
 JOBS: Final = os.cpu_count() or 1
 RESULTS: Final = ("reliability.json", "docs/reliability.md")
-"""Files that measuring writes: changes of these alone leave a checkout clean."""
+"""Files that a measurement writes: a checkout in which only these are changed counts as clean."""
 
 Value = int | float | str
 Figures = dict[str, Value]
@@ -61,7 +61,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A measurement to make: a part of it if ``is_quick``; for row 2 ``pieces`` after the ``known`` ones."""
+    """A measurement to run, in part if ``is_quick``; for row 2, ``pieces`` after the ``known`` pieces."""
 
     is_quick: bool
     commit: str
@@ -81,7 +81,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Measures one row. A row that is measured in steps is written after each step."""
+    """Measures one row, whose figures are written after each step."""
 
     title: str
     target: str
@@ -89,7 +89,7 @@ class Measurement:
 
 
 def simulation(is_quick: bool) -> tuple[Figures, bool]:
-    """Row 1: every seed that ever failed and 5,000 of all levels, which follow from the commit."""
+    """Measure row 1: every seed that ever failed, and 5,000 seeds of all levels, chosen by the commit."""
     wanted = 100 if is_quick else 5000
     began = time.monotonic()
     first = first_of_commit()
@@ -109,7 +109,7 @@ def simulation(is_quick: bool) -> tuple[Figures, bool]:
 
 
 def long_run(task: Task) -> Iterator[Measured]:
-    """Row 2: seeds that no sweep runs, piece by piece."""
+    """Measure row 2: seeds that no sweep runs, piece by piece."""
     if task.is_quick:
         slices = [(level, max(1, count // 50)) for level, count in long_runs.PLAN]
         task = replace(task, pieces=slices, known=[])
@@ -125,7 +125,7 @@ def long_run(task: Task) -> Iterator[Measured]:
 
 
 def planted_bugs(is_quick: bool) -> tuple[Figures, bool]:
-    """Row 3: every planted bug."""
+    """Measure row 3: every planted bug."""
     if is_quick:
         raise Skipped("row 3 has no quick form")
     command = [sys.executable, "-m", "tests.planted_bugs"]
@@ -139,7 +139,7 @@ def planted_bugs(is_quick: bool) -> tuple[Figures, bool]:
 
 
 def crash_points(is_quick: bool) -> tuple[Figures, bool]:
-    """Row 7: a crash after every disk operation."""
+    """Measure row 7: a crash after every disk operation."""
     outcomes = run_all(stride=20 if is_quick else 1, jobs=JOBS)
     figures: Figures = {
         "operations": outcomes.operations,
@@ -154,7 +154,7 @@ def crash_points(is_quick: bool) -> tuple[Figures, bool]:
 
 
 class Skipped(Exception):
-    """A row cannot be measured now; the text is the reason."""
+    """The row cannot be measured now; the text is the reason."""
 
 
 def _at_once(measure: Callable[[bool], tuple[Figures, bool]]) -> Callable[[Task], Iterator[Measured]]:
@@ -225,7 +225,7 @@ ROWS: Final[dict[str, Measurement]] = {
 
 
 def main() -> int:
-    """The exit status: 1 when a measured row misses its target, 2 when nothing may be measured."""
+    """Run the command. Returns 1 if a measured row misses its target, 2 if measuring is not allowed."""
     parser = argparse.ArgumentParser(prog="python -m bench.reliability", description=__doc__)
     parser.add_argument(
         "--only", action="append", choices=sorted(ROWS, key=int), help="this row; may be repeated"
@@ -236,7 +236,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a slice of each row; nothing is written")
     options = parser.parse_args()
     if not options.quick and (changes := uncommitted(ROOT)):
-        print("figures belong to a commit, and the checkout has changes: commit or stash them first")
+        print("figures belong to a commit, but the checkout has changes; commit or stash these first")
         print("\n".join(changes))
         return 2
     known = msgspec.json.decode(FIGURES.read_bytes(), type=dict[str, Row]) if FIGURES.exists() else {}
@@ -256,7 +256,7 @@ def main() -> int:
 
 
 def uncommitted(checkout: Path) -> list[str]:
-    """Changes since the commit, except results of measuring; or why there is no commit."""
+    """Changed files since the commit, except ``RESULTS``; or the error of git."""
     asked = [
         "git",
         "-C",
@@ -278,7 +278,7 @@ def _write(rows: dict[str, Row]) -> None:
 
 
 def page(rows: dict[str, Row]) -> str:
-    """The document: what was measured, row by row."""
+    """The document with the measured figures, row by row."""
     lines = [
         "# Reliability, measured",
         "",

@@ -1,4 +1,4 @@
-"""The page of a run: tables, plots, and the promises of this release.
+"""Writes the page of a run: tables, plots, and the targets of this release.
 
 A page names its commit, machine and day, since only the ratios between systems in one run are comparable.
 """
@@ -16,22 +16,22 @@ from pathlib import Path
 from api.cli.closed_loop import Measured
 
 Figures = Mapping[str, Mapping[str, Measured]]
-"""For each load, the medians of each system."""
+"""The medians of each system, by load."""
 
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """A promise of this release, and the measured value."""
+    """A target of this release, and the measured value."""
 
     what: str
     reached: float
     wanted: float
     unit: str = ""
-    is_upper: bool = False  # the promise is "at most"
+    is_upper: bool = False  # the target is "at most"
 
     @property
     def is_kept(self) -> bool:
-        """True if the figure meets the bound."""
+        """True if the measured value meets the target."""
         return self.reached <= self.wanted if self.is_upper else self.reached >= self.wanted
 
 
@@ -42,7 +42,7 @@ class Section:
     title: str
     text: str
     tables: list[str] = field(default_factory=list)
-    images: list[str] = field(default_factory=list)  # names of files beside the page
+    images: list[str] = field(default_factory=list)  # names of files in the folder images
     floors: list[Floor] = field(default_factory=list)
 
 
@@ -54,7 +54,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def throughput_table(figures: Figures, baseline: str, label: str = "load") -> str:
-    """Records a second of each load and system, with the ratio of the first system to each other."""
+    """Records per second by load and system, with the ratio of the first system to each other one."""
     systems = _systems(figures)
     rows = []
     for load, measured in figures.items():
@@ -114,7 +114,7 @@ def _floor_table(floors: Sequence[Floor]) -> str:
 
 
 def checked_out() -> str:
-    """The commit of this checkout, and whether files differ from it. Ask before results are written."""
+    """The commit of this checkout, marked if files differ. Call this before results are written."""
     here = Path(__file__).parent
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True, check=False

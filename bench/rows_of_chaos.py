@@ -1,4 +1,4 @@
-"""Rows 5, 6, 8, 9, 10 and 12 of the scoreboard: what real clusters, disks and ports survive."""
+"""Measures rows 5, 6, 8, 9, 10 and 12 of the scoreboard: faults of real clusters, disks and ports."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JOBS: Final = os.cpu_count() or 1
 SOAKED: Final = (3, 5)  # brokers
 REPORTS: Final = Path(".cache")
 TRIALS: Final = 100
-PEER_TRIALS: Final = 12  # it takes many seconds to recover
+PEER_TRIALS: Final = 12  # a peer takes many seconds to recover
 OUTAGE_PLACES: Final = {"p50": 50, "p99": 99, "longest": 100}
 OUTAGE_S_MAX: Final = 1.0
 TRANSFER_S_MAX: Final = 0.1
@@ -41,7 +41,7 @@ Figures = dict[str, int | float | str]
 
 
 def soak(is_quick: bool) -> tuple[Figures, bool]:
-    """Row 5: `raftlog chaos run` with three and with five brokers, side by side."""
+    """Measure row 5: `raftlog chaos run` with three and with five brokers, at the same time."""
     figures: Figures = {}
     kept = True
     with ThreadPoolExecutor() as pool:
@@ -80,7 +80,7 @@ def _run(minutes: int, brokers: int) -> dict[str, Any]:
 
 
 def power_losses(is_quick: bool) -> tuple[Figures, bool]:
-    """Row 6: real brokers on disks that lose what was not synced, and the same with syncs that lie."""
+    """Measure row 6: brokers on disks that lose unsynced writes; as controls, on disks whose syncs lie."""
     if reason := lying_fsync.missing():
         raise RuntimeError(f"row 6 cannot be measured here: {reason}")
     cycles, controls = (3, 1) if is_quick else (200, 20)
@@ -106,7 +106,7 @@ def power_losses(is_quick: bool) -> tuple[Figures, bool]:
 
 
 def unavailability(is_quick: bool) -> tuple[Figures, bool]:
-    """Row 9: gaps between acknowledgements when a leader fails, beside peers in the same loop."""
+    """Measure row 9: gaps between acknowledgements when a leader fails, of raftlog and its peers."""
     trials, peer_trials = (8, 4) if is_quick else (TRIALS, PEER_TRIALS)
     command = [sys.executable, "-P", "-m", "bench.raftlog_outages", str(trials)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -126,7 +126,7 @@ def unavailability(is_quick: bool) -> tuple[Figures, bool]:
 
 
 def _peers(trials: int) -> tuple[dict[str, dict[str, list[float]]], Figures]:
-    """The gaps of each peer, and why another one is not measured."""
+    """The gaps of each measured peer, and the reasons why other peers are not measured."""
     found: dict[str, dict[str, list[float]]] = {}
     missing: Figures = {}
     if reason := nats_outages.missing():
@@ -145,7 +145,7 @@ def _peers(trials: int) -> tuple[dict[str, dict[str, list[float]]], Figures]:
 def outage_figures(
     ours: Mapping[str, Sequence[float]], peers: Mapping[str, Mapping[str, Sequence[float]]]
 ) -> tuple[Figures, bool]:
-    """Gaps in milliseconds, and as parts of the gaps of peers. The arguments have seconds, by kind."""
+    """Gaps in milliseconds, and as parts of the peers' gaps. The arguments are gaps in seconds, by kind."""
     figures: Figures = {"trials of each kind": len(ours[KILL])}
     figures |= {f"the same with {name}": len(found[KILL]) for name, found in peers.items()}
     kept = {KILL, STOP, ISOLATION, TRANSFER} <= ours.keys()
@@ -168,7 +168,7 @@ def outage_figures(
 
 
 def exactly_once(is_quick: bool) -> tuple[Figures, bool]:
-    """Row 10: copies in transactions of ten records, while brokers and copying processes are killed."""
+    """Measure row 10: copies in transactions of ten records; brokers and copying processes are killed."""
     seed = secrets.randbits(32)
     with tempfile.TemporaryDirectory(prefix="raftlog-exactly-once-") as name:
         run = copy_under_faults(COPIES // 100 if is_quick else COPIES, seed, Path(name))
@@ -191,7 +191,7 @@ def exactly_once(is_quick: bool) -> tuple[Figures, bool]:
 
 
 def corruption(is_quick: bool) -> tuple[Figures, bool]:
-    """Row 8: damaged disks, of one replica and then of all three at different places."""
+    """Measure row 8: damaged disks, of one replica, and of all three at different places."""
     cases, all_replicas = (20, 5) if is_quick else (1000, 200)
     found = run_suite(cases, all_replicas, jobs=JOBS)
     figures: Figures = {
@@ -211,7 +211,7 @@ def corruption(is_quick: bool) -> tuple[Figures, bool]:
 
 
 def abuse(is_quick: bool) -> tuple[Figures, bool]:
-    """Row 12: attacks on three real brokers."""
+    """Measure row 12: attacks on three real brokers."""
     began = time.monotonic()
     found = run_abuse(scale=0.1 if is_quick else 1.0)
     took_s = time.monotonic() - began

@@ -1,7 +1,7 @@
-"""Row 4 of the scoreboard: whether the checker of histories accuses the guilty only, and how fast it is.
+"""Measures row 4 of the scoreboard: the errors and the speed of the checker of histories.
 
-Decides: what counts as an error of the checker. Leaves to others: the histories. The smallest guilty ones,
-the near misses and the random ones are those of the tests of ``chaos.checkers``.
+Decides: what counts as an error of the checker. Leaves to others: the histories. The smallest guilty
+histories, the near misses and the random histories are those of the tests of ``chaos.checkers``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tests.unit.chaos import test_checkers as without_transactions
 from tests.unit.chaos import test_transaction_checkers as with_transactions
 from tests.unit.chaos.test_random_histories import FAULTS
 
-KINDS_MIN: Final = 20  # with a guilty history and a near miss each
+KINDS_MIN: Final = 20  # each with a guilty history and a near miss
 CLEAN_HISTORIES: Final = 10_000
-FAULTY_HISTORIES: Final = 30  # with each planted fault
+FAULTY_HISTORIES: Final = 30  # for each planted fault
 SPEED_MIN: Final = 50_000  # operations a second
-LONG_SENDS: Final = 840_000  # of a history of a million operations
+LONG_SENDS: Final = 840_000  # sends in a history of a million operations
 
 Figures = dict[str, int | float | str]
 
@@ -61,7 +61,7 @@ def checker_quality(is_quick: bool) -> tuple[Figures, bool]:
 
 
 def _pairs() -> Iterator[tuple[str, History, History]]:
-    """An anomaly, a history that has it, and one that nearly has it."""
+    """Each kind of anomaly, a history that has it, and a history that nearly has it."""
     for kind, guilty, near in without_transactions.CASES:
         yield kind, guilty().history, near().history
     for kind, _, guilty_operations, near_operations in with_transactions.CASES:
@@ -78,7 +78,7 @@ def _is_accused(seed: int) -> bool:
 
 
 def _overlooked(histories: int) -> Iterator[bool]:
-    """For each planted fault in each of several random histories, whether nothing was found."""
+    """Whether the checker missed a fault, for each planted fault in each random history."""
     for fault, kinds in FAULTS.items():
         for seed in range(histories):
             history = clean_history(seed, 120)

@@ -1,4 +1,4 @@
-"""Rows for client interfaces: plain HTTP with JSON, and the Python client."""
+"""Measures client interfaces: plain HTTP with JSON, and the Python client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONNECTIONS = 64
 
 
 class _JsonOver:
-    """raftlog over plain HTTP: any broker, a topic, no partition."""
+    """raftlog over plain HTTP: requests to any broker name a topic, but no partition."""
 
     def __init__(self, system: RaftlogSystem) -> None:
         self.name = system.name
@@ -33,7 +33,7 @@ class _JsonOver:
         """Return at once: the system is already running."""
 
     async def stop(self) -> None:
-        """The caller stops it."""
+        """Do nothing: the caller stops the system."""
 
     async def connect(self, stream: int, records: int, record_bytes: int) -> HttpConnection:
         """A connection to the next broker."""
@@ -47,7 +47,7 @@ class _JsonOver:
 
 
 async def http_json(bench: Bench) -> Section:
-    """JSON requests to any broker."""
+    """Measure JSON requests to any broker."""
     section = Section(
         "HTTP with JSON",
         f"{CONNECTIONS} connections spread over the three brokers POST records of 100 B to "
@@ -74,7 +74,7 @@ async def http_json(bench: Bench) -> Section:
 
 
 async def python_client(bench: Bench) -> Section:
-    """Records built, partitioned, batched and acknowledged by the Python client."""
+    """Measure the Python client, which builds, partitions and batches records."""
     section = Section(
         "Python client",
         f"One `raftlog.aio` producer with its defaults sends records one by one to {STREAMS} partitions and "

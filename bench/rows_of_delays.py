@@ -1,4 +1,4 @@
-"""A row for delayed messages: how late they are when 10,000 are due in each second.
+"""Measures delayed messages: how late they are when 10,000 are due in each second.
 
 Lateness is the append time of the target minus the time at which a message was due; both are wall clocks of
 this machine.
@@ -22,14 +22,14 @@ TOPIC: Final = "reminders"
 PARTITIONS: Final = 6
 PER_SECOND: Final = 10_000
 SECONDS, QUICK_SECONDS = 30, 5
-AHEAD_S: Final = 5  # all are accepted before the first one is due, or the run takes longer
+AHEAD_S: Final = 5  # time in which all are accepted before the first is due
 SENDERS: Final = 4
 VALUE: Final = "x" * 100
 LATE_MS_FLOOR: Final = 100.0
 
 
 async def delayed(bench: Bench) -> Section:
-    """Messages that are due at a steady rate, on three brokers."""
+    """Measure messages that are due at a steady rate, on three brokers."""
     seconds = QUICK_SECONDS if bench.is_quick else SECONDS
     count = PER_SECOND * seconds
     section = Section(
@@ -58,7 +58,7 @@ async def delayed(bench: Bench) -> Section:
 
 
 async def _accepted(session: aiohttp.ClientSession, urls: list[str], count: int) -> tuple[int, float]:
-    """When the first message is due, and how long it took until all were accepted."""
+    """Send all messages. Returns when the first is due in ms, and the seconds until all were accepted."""
     await _send(session, urls[0], [{"value": "warm", "delay": 0, "partition": 0}])  # creates ``__delayed``
     began_s = time.time()
     first_ms = int((began_s + AHEAD_S + count / 4_000) * 1_000)
@@ -94,11 +94,11 @@ async def _send(session: aiohttp.ClientSession, url: str, records: list[dict[str
                 return
             if answer.status != 503:
                 raise RuntimeError(f"{answer.status}: {(await answer.text())[:300]}")
-        await asyncio.sleep(0.05)  # refused for sure: it has no leader yet, or no room
+        await asyncio.sleep(0.05)  # definitely refused: there is no leader yet, or no room
 
 
 async def _lateness(session: aiohttp.ClientSession, url: str, count: int) -> list[int]:
-    """In milliseconds, once all are in the topic."""
+    """The lateness of each message in milliseconds, once all are in the topic."""
     late: list[int] = []
     offsets = dict.fromkeys(range(PARTITIONS), 0)
     while len(late) < count:

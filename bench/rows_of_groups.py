@@ -1,4 +1,4 @@
-"""Rows for consumer groups: a join, commits of offsets, the throughput of a consumer."""
+"""Measures consumer groups: a join, commits of offsets, the throughput of a consumer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VALUE = b"x" * 1024
 
 
 async def join(bench: Bench) -> Section:
-    """Twenty consumers of one group start together."""
+    """Measure a group whose twenty consumers start together."""
     trials = 2 if bench.is_quick else JOINS
     section = Section(
         "Joining a group",
@@ -79,7 +79,7 @@ async def _join_once(client: Client, group: str) -> float:
 async def _read_on(
     number: int, consumer: AsyncConsumer, first: dict[int, float], have_all: asyncio.Event
 ) -> None:
-    """Members that have their first record read on: one that stopped would hold up the rebalance."""
+    """Read on after the first record: a member that stopped would delay the rebalance."""
     async for _ in consumer.batches():
         first.setdefault(number, time.perf_counter())
         if len(first) == MEMBERS:
@@ -87,7 +87,7 @@ async def _read_on(
 
 
 class _Committer:
-    """raftlog as a system that takes commits: a stream is a kind of commit."""
+    """raftlog as a system that takes commits of ``offsets`` offsets."""
 
     def __init__(self, system: RaftlogSystem, offsets: int) -> None:
         self.name = system.name
@@ -100,10 +100,10 @@ class _Committer:
         """Return at once: the system is already running."""
 
     async def stop(self) -> None:
-        """The caller stops it."""
+        """Do nothing: the caller stops the system."""
 
     async def connect(self, stream: int, records: int, record_bytes: int) -> raw_http.HttpConnection:
-        """A connection to the next broker that commits for a group of its own."""
+        """A connection to the next broker, which commits for a new group."""
         urls = self._system.cluster.urls
         url = urls[self._connected % len(urls)]
         group = f"commits-{self._offsets}-{self._connected}"
@@ -115,7 +115,7 @@ class _Committer:
 
 
 async def commits(bench: Bench) -> Section:
-    """Commits of one offset, and of many."""
+    """Measure commits of one offset, and of many."""
     section = Section(
         "Commits of offsets",
         "Connections spread over the three brokers, each for a group of its own without members, send `PUT "
@@ -146,7 +146,7 @@ async def commits(bench: Bench) -> Section:
 
 
 async def consumer(bench: Bench) -> Section:
-    """The client's consumer reads what is there."""
+    """Measure the client's consumer on existing records."""
     records = 20_000 if bench.is_quick else READ_RECORDS
     section = Section(
         "Consumer of a group",
@@ -173,7 +173,7 @@ async def consumer(bench: Bench) -> Section:
 async def _consumed(
     bench: Bench, kafka: KafkaCluster | None, partitions: int, records: int
 ) -> dict[str, list[float]]:
-    """Records a second of each client in each round."""
+    """Records per second of each client in each round."""
     topic, found = f"read-{partitions}", defaultdict[str, list[float]](list)
     async with bench.brokers_alone(retained_bytes=-1) as system, Client(system.cluster.bootstrap) as client:
         await system.create(topic, partitions)

@@ -1,4 +1,4 @@
-"""Rows that are plots: how figures change as batches, partitions and logs grow."""
+"""Plots how throughput changes as batches, partitions and logs grow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Points = Sequence[tuple[float, float]]
 
 
 async def growth(bench: Bench) -> Section:
-    """Three plots of records a second."""
+    """Measure and draw three plots of records per second."""
     section = Section(
         "Growth",
         "Records of 1 KB. The first plot has four requests in flight for each of four partitions, the second "
@@ -35,7 +35,7 @@ async def growth(bench: Bench) -> Section:
 
 
 def plot(path: Path, label: str, lines: Mapping[str, Points], *, is_logarithmic: bool) -> None:
-    """One plot with a line for each system, from zero up."""
+    """Draw one plot with a line for each system; the vertical axis begins at zero."""
     import matplotlib as mpl
 
     mpl.use("agg")

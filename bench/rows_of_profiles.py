@@ -1,6 +1,6 @@
-"""Rows for the presets ``latency`` and ``throughput``: of producers, consumers and topics.
+"""Measures the presets ``latency`` and ``throughput`` of producers, consumers and topics.
 
-The presets take turns, so that each meets the same machine. ``docs/profiles.md`` explains the figures.
+The presets take turns, since the speed of the machine varies. ``docs/profiles.md`` explains the figures.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BURST_RECORDS: Final = 30_000
 BACKLOG_RECORDS: Final = 200_000
 ALONE_RECORDS: Final = 50
 FRESH_RECORDS: Final = 30
-HANDLED_S: Final = 10e-6  # what a consumer does with a record of the backlog
+HANDLED_S: Final = 10e-6  # time that a consumer takes for a record of the backlog
 MS: Final = 1_000.0
 Figures = Mapping[str, float]
 Presets = Mapping[str, Callable[[], Awaitable[Figures]]]
@@ -142,7 +142,7 @@ async def _fill(client: Client, topic: str, records: int, partition: int | None 
 
 
 async def _drained(consumer: AsyncConsumer) -> float:
-    """Records a second, from the first batch on."""
+    """Records per second, from the first batch on."""
     found, first, began = 0, 0, 0.0
     async for batch in consumer.batches():
         found += len(batch)
@@ -154,7 +154,7 @@ async def _drained(consumer: AsyncConsumer) -> float:
 
 
 async def _fresh(client: Client, consumer: AsyncConsumer) -> Sequence[float]:
-    """Seconds from the send of a record of partition 1 until it is handed out, ascending."""
+    """Seconds from the send of each record of partition 1 until it is handed out, ascending."""
     found, began = list[float](), time.perf_counter()
     async with client.producer("mixed", preset="latency") as producer:
         sending = asyncio.create_task(_send_times(producer, 0.02, partition=1))
@@ -172,7 +172,7 @@ async def _fresh(client: Client, consumer: AsyncConsumer) -> Sequence[float]:
 
 
 async def _steady(client: Client, consumer: AsyncConsumer) -> tuple[float, Sequence[float]]:
-    """Records of a take, and seconds until a record is handed out, ascending."""
+    """Mean number of records of a take, and seconds until each record is handed out, ascending."""
     takes, found = 0, list[float]()
     async with client.producer("steady", preset="latency") as producer:
         sending = asyncio.create_task(_send_times(producer, 0.001, partition=0))

@@ -1,4 +1,4 @@
-"""Rows that load brokers with prebuilt batches: produce, one at a time, end to end, consume."""
+"""Measures brokers with prebuilt batches: produce, one at a time, end to end, consume."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BASELINE_SECONDS = 1.0  # pysyncobj keeps its log in memory
 
 
 async def produce(bench: Bench) -> Section:
-    """Batches, acknowledged when a majority has them."""
+    """Measure batches that are acknowledged once a majority has them."""
     section = Section(
         "Produce",
         "Prebuilt batches over raw connections; four requests in flight for each stream. raftlog, NATS with "
@@ -55,7 +55,7 @@ async def produce(bench: Bench) -> Section:
 
 
 async def synchronous(bench: Bench) -> Section:
-    """One record of 1 KB at a time."""
+    """Measure one record of 1 KB at a time."""
     section = Section(
         "One record at a time",
         "One connection sends one record of 1 KB and waits for its acknowledgement before it sends the next.",
@@ -71,7 +71,7 @@ async def synchronous(bench: Bench) -> Section:
 
 
 async def end_to_end(bench: Bench) -> Section:
-    """From a producer to a waiting consumer."""
+    """Measure the time from a producer to a waiting consumer."""
     section = Section(
         "End to end",
         "The time from sending a record of 1 KB until a waiting consumer has received it. raftlog and Kafka "
@@ -84,7 +84,7 @@ async def end_to_end(bench: Bench) -> Section:
 
 
 async def consume(bench: Bench) -> Section:
-    """Reading existing records at the maximum rate."""
+    """Measure reads of existing records at the maximum rate."""
     wanted_bytes = (32 if bench.is_quick else 128) << 20
     section = Section(
         "Consume",
@@ -99,7 +99,7 @@ async def consume(bench: Bench) -> Section:
 
     async def one(system: System) -> Measured:
         if system is bench.raftlog:
-            copies.append(_bare_copy(wanted_bytes))  # in turn, as machines change their speed
+            copies.append(_bare_copy(wanted_bytes))  # in turn, as the speed of the machine varies
         return await _consume_round(streams, wanted_bytes, costs, system)
 
     for streams in (1, STREAMS):
@@ -140,7 +140,7 @@ async def _read_one(reader: Reader) -> None:
 
 
 async def _fill(system: System, wanted_bytes: int) -> None:
-    """Write enough to each stream that a reader does not reach its end."""
+    """Write so much to each stream that a reader does not reach the end."""
     load = Load(records=100, record_bytes=1024, streams=STREAMS, in_flight=2, seconds=1)
     written = 0.0
     for _ in range(120):
@@ -152,7 +152,7 @@ async def _fill(system: System, wanted_bytes: int) -> None:
 async def _consume_round(
     streams: int, wanted_bytes: int, costs: dict[str, list[float]], system: System
 ) -> Measured:
-    """Bytes (as records) per second; adds the cost to ``costs``, in CPU seconds per GB."""
+    """Measure bytes (as records) per second; adds the cost to ``costs``, in CPU seconds per GB."""
     assert isinstance(system, ReadableSystem)
     readers = [await system.follow(stream, from_start=True) for stream in range(streams)]
     try:
@@ -176,7 +176,7 @@ async def _read_bytes(reader: Reader, wanted_bytes: int) -> int:
 
 
 def _bare_copy(size_bytes: int) -> tuple[float, float]:
-    """Bytes per second and CPU seconds per GB of the simplest copy from a file to a socket."""
+    """Measure bytes per second and CPU seconds per GB of the simplest copy from a file to a socket."""
     ours, theirs = socket.socketpair()
     with ours, theirs, tempfile.TemporaryFile() as file:
         file.write(bytes(size_bytes))

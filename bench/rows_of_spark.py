@@ -1,6 +1,6 @@
-"""Rows for Spark: our connector, and where Java and Maven are, Spark's own one for Kafka beside it.
+"""Measures raftlog's connector for Spark and, if Maven is installed, Spark's connector for Kafka.
 
-Each connector has three brokers that run alone, and a session in a process of its own (``spark_program``).
+Each connector has three brokers that run alone, and a session in its own process (``spark_program``).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ SOURCE_RATIO_FLOOR, SINK_RATIO_FLOOR = 0.7, 0.5
 EXACTLY, AT_LEAST = "exactly_once", "at_least_once"
 TOPICS = {"source": PARTITIONS, "sunk": PARTITIONS, "ticks": 1, "ticked": 1}
 KAFKA = "Kafka connector"
-CONNECTOR_BEFORE = "4.1.1"  # where Maven does not have the one of this release
+CONNECTOR_BEFORE = "4.1.1"  # used if Maven does not have the connector of this release
 PARTS = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
 
 
 async def spark(bench: Bench) -> Section:
-    """Reading, writing and the shortest trigger of both connectors."""
+    """Measure reading, writing and the shortest trigger of both connectors."""
     section = Section(
         "Spark",
         f"A session on two cores reads and writes records of {RECORD_BYTES:,} bytes in {PARTITIONS} "
@@ -111,12 +111,12 @@ async def _kafka(bench: Bench, jars: Path | None) -> Figures | None:
 
 
 def _class_path(jars: Path) -> str:
-    """The connector without what the session has in another version."""
+    """The jars of the connector, without jars that the session has in another version."""
     return ":".join(str(path) for part in PARTS for path in sorted(jars.glob(f"{part}*.jar")))
 
 
 def _connector(cache: Path) -> Path | None:
-    """The jars of the connector: of this release of Spark, or else of the newest one that works with it."""
+    """The jars of the connector: of this release of Spark, or else of the newest release that works."""
     import pyspark
 
     for version in (pyspark.__version__, CONNECTOR_BEFORE):
@@ -139,7 +139,7 @@ def _task(bench: Bench, name: str, server_option: str, servers: str) -> Task:
 
 
 async def _measured(task: Task) -> Figures:
-    """Raises ``RuntimeError`` with the end of what Spark has said."""
+    """Run the task in a process. Raises ``RuntimeError`` with the end of Spark's error output."""
     command = [sys.executable, "-m", "bench.spark_program", msgspec.json.encode(task).decode()]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     done = await asyncio.to_thread(

@@ -1,4 +1,4 @@
-"""Rows about clusters rather than loads: the cost of idle partitions, and the duration of a failover."""
+"""Measures clusters rather than loads: the cost of idle partitions, and the duration of a failover."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAILOVERS = 10
 
 
 async def idle(bench: Bench) -> Section:
-    """A thousand idle partitions."""
+    """Measure a thousand idle partitions."""
     partitions = 200 if bench.is_quick else PARTITIONS
     observed_s = 5.0 if bench.is_quick else 20.0
     section = Section(
@@ -58,7 +58,7 @@ async def idle(bench: Bench) -> Section:
 
 
 async def failover(bench: Bench) -> Section:
-    """``kill -9`` of a leader, as a client of another broker sees it."""
+    """Measure ``kill -9`` of a leader, as a client of another broker sees it."""
     trials = 3 if bench.is_quick else FAILOVERS
     section = Section(
         "Failover",

@@ -1,6 +1,6 @@
-"""Rows for tags: what the broker's selection saves, beside a reader that gets all records and drops most.
+"""Measures tags: the broker's selection against a reader that gets all records and drops most.
 
-Both readers fetch binary batches from the leader and decode what they get, in turns, as the client does.
+Both readers, in turns, fetch binary batches from the leader and decode them, as the client does.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Read:
 
 
 async def tags(bench: Bench) -> Section:
-    """A reader of one tag, for records with tags at random."""
+    """Measure a reader of one tag, for records with random tags."""
     count = QUICK_RECORDS if bench.is_quick else RECORDS
     section = Section(
         "Tags",

@@ -1,7 +1,7 @@
-"""Rows for transactions: their throughput beside plain produce, and the latency of a commit.
+"""Measures transactions: their throughput compared with plain produce, and the latency of a commit.
 
-Both send the same batches over raw connections, in turns. Where Java is, the same is done on Kafka with
-confluent-kafka, once raftlog has stopped.
+Both send the same batches over raw connections, in turns. If Java is installed, Kafka is measured likewise
+with confluent-kafka, once raftlog has stopped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from raftlog.wire import headers, media_types, transactions
 from transactions.records import Handle
 
 PARTITIONS = 3
-RECORDS = 100  # of a transaction, over all partitions
+RECORDS = 100  # of a transaction, in all partitions together
 RECORD_BYTES = 1024
 PRODUCERS = (1, 8, 24)
 
@@ -46,7 +46,7 @@ class _Producer:
         self.connections = [await raw_http.connect(url) for url in self.urls]
 
     async def send(self) -> None:
-        """All batches, and their acknowledgements."""
+        """Send all batches, and wait for their acknowledgements."""
         await asyncio.gather(
             *(
                 connection.ask(raw_http.produce_request(url, TOPIC, number, batch))
@@ -72,21 +72,21 @@ class _Transactional(_Producer):
     handle: Handle = field(default_factory=lambda: Handle("", 0, 0))
 
     async def connect(self) -> None:
-        """Open the transactional id, too."""
+        """Connect to the leaders and the coordinator, and open the transactional id."""
         await _Producer.connect(self)
         self.connections.append(await raw_http.connect(self.coordinator))
         body = json.dumps({"transactional_id": self.name}).encode()
         await self._ask(raw_http.post(self.coordinator, transactions.OPEN.path, media_types.JSON, body), "id")
 
     async def send(self) -> None:
-        """One transaction."""
+        """Carry out one transaction."""
         await self.write()
         began = time.perf_counter()
         await self.commit()
         self.commits_s.append(time.perf_counter() - began)
 
     async def write(self) -> None:
-        """All batches, and their acknowledgements."""
+        """Send all batches, and wait for their acknowledgements."""
         handle = self.handle
         sent = f"{headers.TRANSACTION}: {handle}\r\n\r\n".encode()
         requests = []
@@ -102,7 +102,7 @@ class _Transactional(_Producer):
         )
 
     async def commit(self) -> None:
-        """Commit the transaction; returns once all partitions show it."""
+        """Commit the transaction; return once readers of all partitions see it."""
         path = f"{transactions.LIST.path}/{self.handle}:commit"
         await self._ask(raw_http.post(self.coordinator, path, media_types.JSON, b""), "next_id")
 
@@ -114,7 +114,7 @@ class _Transactional(_Producer):
 
 
 async def throughput(bench: Bench) -> Section:
-    """Measure transactions beside equal batches without transactions."""
+    """Measure transactions, and equal batches without transactions."""
     section = Section(
         "Transactions",
         f"A transaction has {RECORDS} records of 1 KB in batches for {PARTITIONS} partitions, and ends with "
@@ -159,7 +159,7 @@ def _row(name: str, ours: Measured, plain: Measured) -> list[str]:
 
 
 async def _on_kafka(bench: Bench) -> list[list[str]]:
-    """Measure transactions on Kafka with confluent-kafka, without fsync and with one for each batch."""
+    """Measure transactions on Kafka with confluent-kafka, without fsync and with an fsync per batch."""
     rows = []
     values = [(number % PARTITIONS, b"x" * RECORD_BYTES) for number in range(RECORDS)]
     async with bench.kafka_alone("transactions") as kafka:
@@ -182,7 +182,7 @@ async def _on_kafka(bench: Bench) -> list[list[str]]:
 
 
 async def commit(bench: Bench) -> Section:
-    """The commit of a transaction with one record, beside one record."""
+    """Measure the commit of a transaction with one record, and one record alone."""
     section = Section(
         "Commit of a transaction",
         "One connection, one request at a time: a record of 1 KB, and the commit of a transaction that has "

@@ -1,8 +1,8 @@
-"""How large a cluster may become: the real metadata state machine and the controller's decisions at a size.
+"""Measures the metadata state machine and the controller's decisions for a cluster of a given size.
 
-Decides: what is measured and how. No network and no disk: what they add does not depend on the size of the
-metadata, but heartbeats, which are counted. Run it with ``python -m bench.scale --brokers 100 --partitions
-10000``; ``docs/scale.md`` has the results.
+Decides: what is measured and how. Network and disk are left out, since their cost does not depend on the size
+of the metadata, except for heartbeats, which are counted. Run it with ``python -m bench.scale --brokers 100
+--partitions 10000``; ``docs/scale.md`` has the results.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ REPEATS: Final = 5
 
 
 class Sized:
-    """Metadata of one size, built by commands as a cluster would."""
+    """Metadata of a given size, built by commands as in a cluster."""
 
     def __init__(self, brokers: int, partitions: int) -> None:
         self.image = MetadataImage()
@@ -70,7 +70,7 @@ def _broker(number: int) -> RegisterBroker:
 
 
 def measured(work: Callable[[], object]) -> float:
-    """The median processor time of a call in milliseconds."""
+    """Measure the median processor time of a call in milliseconds."""
     times = []
     for _ in range(REPEATS):
         began = time.process_time()
@@ -80,7 +80,7 @@ def measured(work: Callable[[], object]) -> float:
 
 
 def healed(image: MetadataImage, lost: NodeId) -> tuple[int, int, float]:
-    """Moves, commands and milliseconds of the controller until no partition names a lost broker."""
+    """Count moves, commands and the controller's milliseconds until no partition names a lost broker."""
     image, _ = apply_command(image, FenceBroker(lost, f"{lost:032x}"), image.version + 1)
     heard = frozenset(image.brokers) - {lost}
     silent = {node: 0.0 if node in heard else 1e9 for node in image.brokers}

@@ -1,7 +1,7 @@
-"""Measures a connector of Spark: a program, because a session has the jars that it began with.
+"""Measures a connector of Spark, in its own process, because a session cannot change its jars.
 
-``python -m bench.spark_program JSON`` has the fields of ``Task`` and prints those of ``Figures`` as its last
-line. The topics ``source`` and ``ticks`` are empty before; ``sunk`` and ``ticked`` take what is written.
+``python -m bench.spark_program JSON`` takes the fields of ``Task`` and prints the fields of ``Figures`` as
+its last line. The topics ``source`` and ``ticks`` must be empty; the sink writes to ``sunk`` and ``ticked``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WARM_TICKS: Final = 20
 
 
 class Task(msgspec.Struct, frozen=True):
-    """The inputs of a run. ``server_option`` names the option with ``servers``; no ``ticks`` is no query."""
+    """The inputs of a run. ``server_option`` names the option for ``servers``; 0 ``ticks`` start no query."""
 
     format: str
     server_option: str
@@ -29,12 +29,12 @@ class Task(msgspec.Struct, frozen=True):
     records: int
     ticks: int
     rounds: int
-    deliveries: tuple[str, ...] = ()  # of our sink; none for another one
+    deliveries: tuple[str, ...] = ()  # of raftlog's sink; empty for another sink
     class_path: str = ""
 
 
 class Figures(msgspec.Struct):
-    """Records per second of each round, the sink's by delivery, and the milliseconds of each trigger."""
+    """Records per second of each round (the sink's by delivery), and the milliseconds of each trigger."""
 
     source: list[float]
     sinks: dict[str, list[float]]
@@ -42,7 +42,7 @@ class Figures(msgspec.Struct):
 
 
 class Measurement:
-    """One session, and one connector."""
+    """The measurements of one connector, in one session."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -55,7 +55,7 @@ class Measurement:
         self._spark.sparkContext.setLogLevel("ERROR")
 
     def run(self) -> Figures:
-        """Measure source, sinks and triggers. The first round of each warms Spark up, and does not count."""
+        """Measure source, sinks and triggers. The first round of each is a warm-up and does not count."""
         task = self._task
         self._write(task.records, "source", "")
         source = [self._read() for _ in range(task.rounds + 1)][1:]
@@ -69,7 +69,7 @@ class Measurement:
         return Figures(source, sinks, self._triggers()[WARM_TICKS:])
 
     def _write(self, records: int, topic: str, delivery: str) -> float:
-        """Write a DataFrame; records per second."""
+        """Write a DataFrame; return the records per second."""
         value = f"rpad(cast(id as string), {RECORD_BYTES}, 'x') as value"
         frame = self._spark.range(0, records, 1, PARTITIONS).selectExpr("cast(id as string) as key", value)
         write = frame.write.format(self._task.format).mode("append").option("topic", topic)
@@ -81,7 +81,7 @@ class Measurement:
         return records / (time.perf_counter() - began)
 
     def _read(self) -> float:
-        """Read a topic with all columns, and drop the rows in the JVM; records per second."""
+        """Read a topic with all columns, drop the rows in the JVM; return the records per second."""
         reader = self._spark.read.format(self._task.format).option("subscribe", "source")
         frame = reader.option(self._task.server_option, self._task.servers).load()
         began = time.perf_counter()
@@ -104,7 +104,7 @@ class Measurement:
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the task given on the command line."""
     figures = Measurement(msgspec.json.decode(sys.argv[1], type=Task)).run()
     sys.stdout.write(msgspec.json.encode(figures).decode() + "\n")
 

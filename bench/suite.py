@@ -1,4 +1,4 @@
-"""Shared by all rows of the suite: the systems, the rounds, their duration, and their order."""
+"""Starts the systems of the suite, and runs the rounds of all rows in turn."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Bench:
 
     @contextlib.asynccontextmanager
     async def kafka_alone(self, what: str) -> AsyncIterator[KafkaCluster | None]:
-        """A cluster for one row; None where Java or Maven is absent. ``what`` is for people."""
+        """A cluster for one row; None if Java or Maven is missing. ``what`` names the row in messages."""
         jars = None if self.is_quick else fetch_jars(self.cache)
         if jars is None:
             self.say(f"Kafka's {what} are left out" + ("" if self.is_quick else ": no Java, no Maven"))
@@ -97,7 +97,7 @@ class Bench:
             await peer.stop()
 
     async def in_turn(self, systems: Sequence[System], load: Load) -> dict[str, Measured]:
-        """Rounds in the order A B C A B C …: the median of each."""
+        """Run rounds in the order A B C A B C …; return the median of each system."""
 
         async def one(system: System) -> Measured:
             return await run(system, load)
@@ -107,7 +107,7 @@ class Bench:
     async def rounds_of(
         self, systems: Sequence[System], one: Callable[[System], Awaitable[Measured]]
     ) -> dict[str, Measured]:
-        """Measure the systems in turn, in rounds: the median of each.
+        """Measure the systems in turn, in rounds; return the median of each.
 
         A system that fails is omitted from then on, with a message.
         """

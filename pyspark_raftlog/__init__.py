@@ -1,7 +1,7 @@
-"""Makes the format ``raftlog`` known to every Spark session: Spark looks for modules named ``pyspark_*``.
+"""Registers the format ``raftlog`` in every Spark session: Spark looks for modules named ``pyspark_*``.
 
-Spark gives up the search when one of them cannot be imported, so that the formats of other packages would be
-missing, too. Where Spark is too old or pyarrow is missing, this module has no format and says why.
+If such a module cannot be imported, Spark ends the search, and formats of other packages are missing, too. So
+if Spark is too old or pyarrow is missing, this module has no format and logs the reason.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Makes the format ``raftlog-archive`` known to every Spark session, as ``pyspark_raftlog`` does."""
+"""Registers the format ``raftlog-archive`` in every Spark session, as ``pyspark_raftlog`` does."""
 
 import logging
 

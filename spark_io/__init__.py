@@ -1,10 +1,9 @@
-"""Topics as source and sink of Spark: the format ``raftlog`` of ``spark.readStream`` and ``df.writeStream``.
+"""Reads and writes topics with Spark: the format ``raftlog`` of ``spark.readStream`` and ``df.writeStream``.
 
-Decides: how offsets become Spark partitions, and how a batch is committed exactly once. Leaves to
-others: everything about brokers; it sees ``raftlog.client``, ``.records``, ``.types`` and
-``.errors`` only.
-
-Read ``data_source`` first: what Spark calls. The path of a read is ``options``, ``positions``,
+Decides: how offsets become Spark partitions, and how a batch is committed exactly once. Leaves to others:
+everything about brokers; this package imports only ``raftlog.client``, ``.records``, ``.types`` and
+``.errors``.
+Read ``data_source`` first: Spark calls it. The path of a read is ``options``, ``positions``,
 ``discovery``, ``planning``, ``reading``, ``columns``. The path of a write is ``options``, ``rows``,
 ``staging``, ``commits``. History as files is in ``archive``, the format ``raftlog-archive``.
 """
@@ -21,10 +20,10 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession, *, by_value: bool = False) -> None:
-    """Make ``format("raftlog")`` and ``format("raftlog-archive")`` known to a session.
+    """Register ``format("raftlog")`` and ``format("raftlog-archive")`` in a session.
 
-    Not needed where Spark finds ``pyspark_raftlog`` and ``pyspark_raftlog_archive``. With ``by_value`` this
-    package travels with each task, so that executors need the package ``raftlog`` and pyarrow only.
+    Not needed if Spark finds ``pyspark_raftlog`` and ``pyspark_raftlog_archive``. With ``by_value`` each task
+    carries this package, so that executors need only the package ``raftlog`` and pyarrow.
     """
     if by_value:
         from pyspark import cloudpickle

@@ -1,4 +1,4 @@
-"""The format ``raftlog`` for workers that get it by value: they cannot import the rest of this package."""
+"""The format ``raftlog`` for workers that get it by value and cannot import the rest of this package."""
 
 from __future__ import annotations
 

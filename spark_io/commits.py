@@ -1,4 +1,4 @@
-"""The driver's commit of the staged transactions of a batch: all of them or none, once.
+"""Commits the staged transactions of a batch on the driver: all of them or none, once.
 
 Decides: when a batch counts as committed, and what is aborted. Leaves to others: the decision itself, which
 is one record in the log of the coordinator (``client.transactions.commit_batch``).
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from raftlog.client.blocking_producer import Producer, Transaction
 
 TRANSACTIONS_MAX: Final = 999  # of one batch
-KEY_END: Final = "~"  # of a key in the names of its transactions
+KEY_END: Final = "~"  # ends the key in the names of its transactions
 _PAUSE_S: Final = 0.2
 _OPEN: Final = ("ongoing", "prepared")
 _log = logging.getLogger("spark_io")
 
 
 class Run(NamedTuple):
-    """One start of a query, as the sink knows it. Without an epoch it has nothing to write."""
+    """One start of a query, as the sink knows it. A run without an epoch writes nothing."""
 
     owner: str
     name: str
@@ -36,9 +36,9 @@ class Run(NamedTuple):
 def begin_run(
     client: Client, key: str, sequence: int, *, owner: str, run: str, takes_over: bool
 ) -> tuple[Run, bool]:
-    """Register a run that is about to write a batch; and whether the batch is committed.
+    """Register a run that is about to write a batch. Returns the run, and whether the batch is committed.
 
-    It fences the runs before. Raises ``SinkInUse``, ``SinkGap``, ``SinkAhead``.
+    The run fences all earlier runs. Raises ``SinkInUse``, ``SinkGap``, ``SinkAhead``.
     """
     try:
         begun = client.transactions.begin_run(
@@ -52,11 +52,11 @@ def begin_run(
 
 
 def begun(client: Client, producer: Producer, name: str) -> Transaction:
-    """A transaction that has begun. What an earlier attempt has prepared under this id is aborted."""
+    """Begin a transaction. A transaction that an earlier attempt prepared under this id is aborted."""
     try:
         return producer.transaction().__enter__()
     except Conflict:
-        prepared = client.transactions.describe(name).id  # that one only: a newer run may have another
+        prepared = client.transactions.describe(name).id  # no other transaction: a newer run may have one
         client.transactions.abort_batch(name.partition(KEY_END)[0], [prepared])
         return producer.transaction().__enter__()
 
@@ -70,18 +70,18 @@ def commit(
     timeout_s: float,
     run: Run | None = None,
 ) -> int:
-    """Commit a batch; returns the newest sequence of the sink. Without a ``run`` an empty one is none.
+    """Commit a batch; returns the newest sequence of the sink. Without a ``run`` skips an empty batch.
 
     If this batch or a later one was committed before, with other transactions, then ``transactions`` are
-    aborted. After ``CommitUnknown`` it asks again until ``timeout_s`` is over. Any other error has committed
-    nothing.
+    aborted. After ``CommitUnknown`` the request is repeated until ``timeout_s`` is over. After any other
+    error nothing is committed.
     """
     if not transactions and run is None:
         return sequence
     if len(transactions) > TRANSACTIONS_MAX:
         abandon(client, key, transactions, run=run)
         raise InvalidRows(
-            f"{len(transactions)} tasks have rows, and a batch has at most {TRANSACTIONS_MAX} of them; use "
+            f"{len(transactions)} tasks have rows, but a batch has at most {TRANSACTIONS_MAX} of them; use "
             f"df.coalesce({TRANSACTIONS_MAX})"
         )
     name, epoch = (None, None) if run is None else (run.name, run.epoch)
@@ -100,7 +100,7 @@ def commit(
             raise _explained(error, key, sequence, "" if run is None else run.owner) from error
         _abort(client, key, transactions, run)
         if newest == sequence and run is None:
-            _sweep(client, key)  # otherwise another driver is at work, which would have to repeat its batch
+            _sweep(client, key)  # else another driver is at work, and would have to repeat its batch
         return newest
     if run is None:
         _sweep(client, key)
@@ -108,9 +108,9 @@ def commit(
 
 
 def abandon(client: Client, key: str, transactions: Sequence[str], *, run: Run | None = None) -> None:
-    """Abort what a batch has staged, unless it is committed. Without success its time limit does it.
+    """Abort the staged transactions of a batch, unless it is committed. A failure leaves it to the timeout.
 
-    What tasks without a message have left is known by their run, or else by the sink.
+    Transactions of tasks without a message are found by their run, or else by the sink.
     """
     _abort(client, key, transactions, run)
     if run is None:
@@ -119,34 +119,34 @@ def abandon(client: Client, key: str, transactions: Sequence[str], *, run: Run |
 
 def _over(key: str, owner: str, run: str) -> SinkInUse:
     return SinkInUse(
-        f"run {run} of query {owner} is over, and writes nothing more into {key}: a newer run has begun "
-        "elsewhere; let this one end"
+        f"run {run} of query {owner} can no longer write to {key}: a newer run has begun elsewhere; "
+        "stop this run"
     )
 
 
 def _explained(error: Conflict, key: str, sequence: int, owner: str) -> Exception:
-    """The error of the sink for a conflict, with the remedy; an unknown conflict as it is."""
+    """The error of the sink for a conflict, with the remedy; an unknown conflict is returned unchanged."""
     if "owner" in error.details:
         return SinkInUse(
             f"sinkId: the sink {key} belongs to the query {error.details['owner']}, and this is the query "
-            f"{owner}; use another sinkId, or set sinkTakeover=true, if the former query has ended for good"
+            f"{owner}; use another sinkId, or set sinkTakeover=true if the former query will not run again"
         )
     if "expected_sequence" in error.details:
         return SinkGap(
-            f"batch {sequence} of {key} does not follow the newest that the sink has committed; it expects "
-            f"batch {error.details['expected_sequence']}: batches between were not written here. Use the "
-            "checkpoint of this sink, or set sinkId and sinkTakeover=true to go on without them"
+            f"batch {sequence} of {key} does not follow the newest batch of the sink, which expects batch "
+            f"{error.details['expected_sequence']}: the batches between were not written to this sink. Use "
+            "the checkpoint of this sink, or set sinkId and sinkTakeover=true to continue without them"
         )
     newest = error.details.get("newest_sequence")
     return ahead(key, sequence, newest) if isinstance(newest, int) else error
 
 
 def ahead(key: str, sequence: int, newest: int) -> SinkAhead:
-    """For a batch before the newest one of the sink."""
+    """The error for a batch before the newest batch of the sink."""
     return SinkAhead(
-        f"batch {sequence} of {key} is over, the sink has committed batch {newest}: another driver runs this "
-        "query, or the checkpoint was restored from a copy; stop this query, or use a new checkpointLocation "
-        "and startingOffsets"
+        f"batch {sequence} of {key} is too old, the sink has committed batch {newest}: another driver runs "
+        "this query, or the checkpoint was restored from a copy; stop this query, or use a new "
+        "checkpointLocation and startingOffsets"
     )
 
 
@@ -156,20 +156,18 @@ def _abort(client: Client, key: str, transactions: Sequence[str], run: Run | Non
         if transactions or epoch:
             client.transactions.abort_batch(key, transactions, run_epoch=epoch)
     except RaftlogError as error:
-        _log.info("transactions of %s are not aborted: %s", key, error)
+        _log.info("could not abort transactions of %s, which end at their timeout: %s", key, error)
 
 
 def _sweep(client: Client, key: str) -> None:
-    """Abort what tasks without a message have left open, since it holds back readers."""
+    """Abort open transactions of tasks without a message, since they hold back readers."""
     prefix = f"{key}{KEY_END}"
     try:
         for one in client.transactions.list():
             if one.transactional_id.startswith(prefix) and one.state in _OPEN:
                 client.transactions.abort(one.transactional_id)
     except RaftlogError as error:
-        _log.warning(
-            "what tasks of %s have left open holds back readers until its time is over: %s", prefix, error
-        )
+        _log.warning("open transactions of %s hold back readers until their timeout: %s", prefix, error)
 
 
 def _until_known(ask: Callable[[], None], timeout_s: float) -> None:

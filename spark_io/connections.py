@@ -1,10 +1,10 @@
-"""Clients of this process, by the addresses of their cluster.
+"""Keeps the clients of this process, by the addresses of their cluster.
 
-Spark uses a Python worker for many tasks, one after the other; a client that each of them opened would cost
-more than a small task. A forked process begins without any: the connections are its parent's.
+Spark uses a Python worker for many tasks, one after the other; opening a client for each task would cost more
+than a small task. A forked process begins without clients: the connections belong to its parent.
 
-A package that is pickled by value (``register``) has new modules in each task. So the clients have a place of
-their own in the process, and no module-level value here keeps a function from being pickled.
+A package that is pickled by value (``register``) has new modules in each task. So the clients are in a module
+of ``sys.modules``, and no module-level value here prevents pickling a function.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Clients = dict[tuple[int, tuple[str, ...], tuple[str, int] | None], "Client"]
 
 
 def client_of(servers: tuple[str, ...], place: ReaderPlace | None = None) -> Client:
-    """The client of a cluster, for readers in a place. It stays open until the process ends."""
+    """The client of a cluster, for readers in a place. The client stays open until the process ends."""
     from raftlog.client import Client  # slow to import; some processes of Spark never ask
 
     module = sys.modules.setdefault(_PLACE, ModuleType(_PLACE))

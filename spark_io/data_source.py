@@ -1,10 +1,10 @@
-"""The format ``raftlog``: what Spark makes of a name and options.
+"""The format ``raftlog``, which Spark creates from a name and options.
 
-Decides nothing but which class answers which call; ``pushFilters`` is left out, since Spark up to 4.3 shares
-a pushed filter among all uses of a DataFrame, which then gives wrong results.
+Decides only which class answers which call. ``pushFilters`` is left out, since Spark up to 4.3 shares a
+pushed filter among all uses of a DataFrame, which then gives wrong results.
 
 Spark imports this module in two new processes for each batch of a stream, one to ask for the writer and one
-to commit. So what only readers need is imported by them.
+to commit. So modules that only readers need are imported when a reader is created.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from spark_io.schemas import schema_of
 from spark_io.sink import BatchWriter, StreamWriter
 from spark_io.targets import check_target
 
-PATIENCE_S: Final = 5.0  # of ``df.write`` for a broker that answers; tasks of a stream try for longer
+PATIENCE_S: Final = 5.0  # wait of ``df.write`` for a broker that answers; tasks of a stream wait longer
 
 if TYPE_CHECKING:
     from spark_io.source import BatchReader, StreamReader
@@ -55,20 +55,20 @@ class RaftlogDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Return the writer for ``df.write``."""
         if overwrite:
-            raise InvalidOption('mode is overwrite, and a topic only grows; use .mode("append")')
+            raise InvalidOption('mode is overwrite, but a topic only grows; use .mode("append")')
         options = _checked(schema, write_options(self.options, is_stream=False), PATIENCE_S)
         return BatchWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """Return the writer for ``df.writeStream``."""
         if overwrite:
-            raise InvalidOption('outputMode is complete, and a topic only grows; use .outputMode("append")')
+            raise InvalidOption('outputMode is complete, but a topic only grows; use .outputMode("append")')
         options = _checked(schema, write_options(self.options, is_stream=True), None)
         return StreamWriter(options)
 
 
 def _checked(schema: StructType, options: WriteOptions, patience_s: float | None) -> WriteOptions:
-    """The options of a sink that takes these columns, and whose topic exists; a column may name topics."""
+    """Check that the columns can be written and that the topic, if the options name one, exists."""
     check_columns(schema, options.topic)
     check_target(options.servers, options.topic, patience_s)
     return options

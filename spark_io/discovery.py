@@ -1,6 +1,6 @@
-"""Which partitions a source reads now, which offsets they have, and what positions mean there.
+"""Finds the partitions that a source reads, their offsets, and the offsets of positions.
 
-Decides: what is an error of the user and what is lost data. Leaves to others: the client's retries.
+Decides: which findings are user errors and which are lost data. Leaves to others: the client's retries.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def discover(
 ) -> dict[TopicPartition, Bounds]:
     """The partitions that the options select, as their leaders describe them.
 
-    ``known`` is what a stream has read before; with None, it may have read anything. Waits for leaders, at
-    most ``fetchTimeout``. Raises ``InvalidOption`` for any other topic or partition that does not exist,
-    ``NotSent`` where no broker is reachable.
+    ``known`` are the partitions that a stream has read before; with None, any partition may be known. Waits
+    for leaders, at most ``fetchTimeout``. Raises ``InvalidOption`` for an unknown topic or partition that
+    does not exist, ``NotSent`` if no broker is reachable.
     """
     return patiently(options, lambda: _described(client, options, known))
 
@@ -57,7 +57,7 @@ def removed_since(
     begin: Mapping[TopicPartition, int],
     now: Mapping[TopicPartition, Bounds],
 ) -> dict[TopicPartition, Removed]:
-    """The removed partitions whose offsets a stream has in ``begin``; ``now`` has the present partitions."""
+    """The removed partitions of ``begin``, the offsets of a stream; ``now`` are the present partitions."""
     absent = [one for one in begin if one not in now]
     behind = [one for one, at in begin.items() if one in now and at < now[one].start]
     if not absent and not behind:
@@ -66,7 +66,7 @@ def removed_since(
 
 
 def patiently(options: ReadOptions, ask: Callable[[], Answer]) -> Answer:
-    """The answer of brokers, which may first have to elect leaders; for ``fetchTimeout``."""
+    """The answer of brokers, with retries for ``fetchTimeout``: they may first have to elect leaders."""
     deadline = time.monotonic() + options.fetch_timeout_s
     while True:
         try:
@@ -80,7 +80,7 @@ def patiently(options: ReadOptions, ask: Callable[[], Answer]) -> Answer:
 def resolved(
     positions: Positions, bounds: Mapping[TopicPartition, Bounds], offset_of: OffsetOf
 ) -> dict[TopicPartition, int]:
-    """The offset of each position. Raises ``InvalidOption`` for one beyond the end."""
+    """The offset of each position. Raises ``InvalidOption`` for a position beyond the end."""
     found: dict[TopicPartition, int] = {}
     for target, position in positions.of(bounds).items():
         found[target] = _resolved(positions, target, position, bounds[target], offset_of)
@@ -98,8 +98,8 @@ def batch_ranges(
         end = ends[target]
         if start > end:
             raise InvalidOption(
-                f"{options.starting.option} is {start} for {target}, and {options.ending.option} is {end}; "
-                "a read begins before it ends"
+                f"{options.starting.option} is {start} for {target}, above {options.ending.option}, which is "
+                f"{end}; give a start below the end"
             )
         kept = max(start, bounds[target].start)
         if not is_lossless(start, bounds[target]):
@@ -110,21 +110,19 @@ def batch_ranges(
 
 
 def surviving(target: TopicPartition, wanted: int, log_start: int, fails: bool) -> int:
-    """Return the log start, where a read of deleted records goes on. Raises ``DataLoss`` if it ``fails``."""
+    """The log start, where a read of deleted records continues. Raises ``DataLoss`` if ``fails``."""
     lost = (
         f"offsets {wanted} to {log_start - 1} of {target} are deleted, the log begins at {log_start}: "
-        "retention was faster than its reader"
+        "retention was faster than the reader"
     )
     if fails:
-        raise DataLoss(
-            f"{lost}; set failOnDataLoss=false to read on at {log_start}, or keep records for longer"
-        )
-    _log.warning("%s; reading on at %d", lost, log_start)
+        raise DataLoss(f"{lost}; set failOnDataLoss=false to continue at {log_start}, or raise the retention")
+    _log.warning("%s; reading continues at offset %d", lost, log_start)
     return log_start
 
 
 def offset_asked(client: Client) -> OffsetOf:
-    """Asks brokers for the first offset since a time, or for the first one that can be read."""
+    """A function that asks brokers for the first offset since a time, or for the first readable offset."""
 
     def ask(target: TopicPartition, position: AtTime | Literal["earliest"]) -> int:
         partition = client.partition(target.topic, target.partition)
@@ -175,7 +173,7 @@ def _partitions(client: Client, name: str, *, is_optional: bool) -> list[Found]:
         return [*client.topics.partitions(name)]
     except TopicNotFound as error:
         if is_optional:
-            return []  # it was deleted a moment ago
+            return []  # the topic was deleted a moment ago
         raise no_such_topic(client, error) from None
 
 
@@ -195,7 +193,7 @@ def _resolved(
         case "latest":
             return bounds.end
         case "earliest":
-            # The first segment that is left may begin with records that readers do not get.
+            # The first remaining segment may begin with records that readers do not get.
             return _within(offset_of(target, position), bounds) if bounds.start else 0
         case AtTime(ms):
             found = offset_of(target, position)
@@ -216,5 +214,5 @@ def _resolved(
 
 
 def _within(offset: int, bounds: Bounds) -> int:
-    """A broker with an archive also knows offsets below the log start."""
+    """The offset, moved into the bounds: a broker with an archive also knows offsets below the log start."""
     return min(max(offset, bounds.start), bounds.end)

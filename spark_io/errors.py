@@ -15,11 +15,11 @@ class InvalidRows(ValueError):
 
 
 class DataLoss(RuntimeError):
-    """Records that were to be read do not exist any more."""
+    """Records to read no longer exist."""
 
 
 class SinkInUse(RuntimeError):
-    """The sink belongs to another query, or to a newer run of this one."""
+    """The sink belongs to another query, or to a newer run of this query."""
 
 
 class SinkGap(RuntimeError):
@@ -31,15 +31,15 @@ class SinkAhead(RuntimeError):
 
 
 class ArchiveOverlap(RuntimeError):
-    """Offsets that are to be archived are in the archive already, or twice in one batch."""
+    """Offsets to archive are in the archive already, or twice in one batch."""
 
 
 class ArchiveGap(RuntimeError):
-    """Offsets with records are neither in a Delta table nor in what is to be added to it."""
+    """Offsets with records are neither in a Delta table nor in the files to add to it."""
 
 
 class ArchiveDamaged(RuntimeError):
-    """A file of an archive is missing, or is not what its manifest says."""
+    """A file of an archive is missing, or differs from its manifest."""
 
 
 class ArchiveUnreachable(RuntimeError):

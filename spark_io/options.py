@@ -1,10 +1,10 @@
-"""The options of the format: their names, defaults and checks.
+"""Checks the options of the format: their names, defaults and values.
 
-Decides: which options there are, and what a value means. Leaves to others: which partitions and offsets exist
-(``positions``, ``discovery``).
+Decides: which options there are, and what a value means. Leaves to others: the existing partitions and
+offsets (``positions``, ``discovery``).
 
-An unknown name is refused: a misspelt option that is ignored reads or writes something else than was asked
-for. No message shows the value of an option that is unknown or may be secret.
+An unknown name is refused: if a misspelt option were ignored, other data would be read or written than the
+user asked for. No message shows the value of an option that is unknown or may be secret.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ _SECRET: Final = re.compile(r"password|secret|token|credential", re.IGNORECASE)
 _USER: Final = re.compile(r"//[^/@,]*@")
 _APP_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,180}")
 _SEQUENCE_MAX: Final = (1 << 53) - 1
-_LINGER: Final = "100ms"  # nobody waits for single rows, and a task ends with a flush
+_LINGER: Final = "100ms"  # no code waits for single rows, and a task ends with a flush
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,10 +129,10 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """The checked options of a sink. ``version`` belongs to ``app_id``; both are of batch writes.
+    """The checked options of a sink. ``version`` belongs to ``app_id``; both are for batch writes.
 
-    ``producer`` has those of the producers of its tasks. ``sink_id`` is of streams; without it the id of the
-    query is that of the sink.
+    ``producer`` has the options of the tasks' producers. ``sink_id`` is for streams; without it the id of the
+    query identifies the sink.
     """
 
     servers: tuple[str, ...]
@@ -166,7 +166,7 @@ class Given:
             self._values[names[lower]] = value
 
     def text(self, name: str) -> str | None:
-        """The value, None if it is not given."""
+        """The value of an option, None if it is not given."""
         return self._values.get(name)
 
     def given(self, *names: str) -> list[str]:
@@ -174,7 +174,7 @@ class Given:
         return [name for name in names if name in self._values]
 
     def parsed(self, name: str, default: Value, parse: Callable[[str], Value], expected: str) -> Value:
-        """The value as ``parse`` reads it; it raises ``ValueError`` for what is not ``expected``."""
+        """The value as ``parse`` reads it, which raises ``ValueError`` unless it is as ``expected``."""
         text = self._values.get(name)
         if text is None:
             return default
@@ -184,15 +184,15 @@ class Given:
             raise InvalidOption(f"{name} is {shown(name, text)}; {expected}") from error
 
     def name(self, name: str) -> str | None:
-        """A text that is not empty, or None."""
+        """The text of an option, which must not be empty, or None."""
         return self.parsed(name, None, _name, "give a name, or leave it out")
 
     def flag(self, name: str, default: bool) -> bool:
-        """``true`` or ``false``."""
+        """The boolean value of an option, ``true`` or ``false``."""
         return self.parsed(name, default, _flag, "write true or false")
 
     def count(self, name: str) -> int | None:
-        """A number of one or more, or None."""
+        """The value of an option as a number of 1 or more, or None."""
         return self.parsed(name, None, _count, "give a whole number of 1 or more")
 
     def choice(self, name: str, *choices: str) -> str:
@@ -203,7 +203,7 @@ class Given:
         return found
 
     def seconds(self, name: str, default: Duration) -> float:
-        """A positive duration with its unit."""
+        """The value of an option in seconds, a positive duration with its unit."""
         found: Duration = self._values.get(name, default)
         return checked(name, lambda: positive_seconds(name, found))
 
@@ -317,7 +317,7 @@ def write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOption
 def _delivery(given: Given) -> Delivery:
     if given.text("delivery") == "at_most_once":
         raise InvalidOption(
-            "delivery is 'at_most_once': Spark runs a task that fails again, which writes its rows again; "
+            "delivery is 'at_most_once', but Spark repeats a failed task, which writes its rows again; "
             "choose exactly_once or at_least_once"
         )
     if given.choice("delivery", "exactly_once", "at_least_once") == "exactly_once":
@@ -330,14 +330,14 @@ def _delivery(given: Given) -> Delivery:
 
 
 def shown(name: str, value: str) -> str:
-    """A value in a message: nothing of a secret, and no more than its beginning."""
+    """A value for a message: without secrets, and at most 200 characters."""
     if _SECRET.search(name):
         return "***"
     return repr(_USER.sub("//***@", value)[:200])
 
 
 def checked(name: str, check: Callable[[], Value]) -> Value:
-    """The result of a check of the client, whose ``ValueError`` names an option of Python."""
+    """The result of a check of the client. Raises ``InvalidOption`` with the option's name in Spark."""
     try:
         return check()
     except ValueError as error:
@@ -346,10 +346,10 @@ def checked(name: str, check: Callable[[], Value]) -> Value:
 
 def _check_limits(limits: Limits, given: Given) -> None:
     if (limits.min_partitions or 0) > (limits.max_partitions or limits.min_partitions or 0):
-        raise InvalidOption("minPartitions is above maxPartitions; give a smaller one")
+        raise InvalidOption("minPartitions is above maxPartitions; lower minPartitions")
     rows_min, rows_max = limits.min_offsets_per_trigger, limits.max_offsets_per_trigger
     if rows_min is not None and rows_max is not None and rows_min > rows_max:
-        raise InvalidOption("minOffsetsPerTrigger is above maxOffsetsPerTrigger; give a smaller one")
+        raise InvalidOption("minOffsetsPerTrigger is above maxOffsetsPerTrigger; lower minOffsetsPerTrigger")
     if rows_min is None and given.given("maxTriggerDelay"):
         raise InvalidOption("maxTriggerDelay belongs to minOffsetsPerTrigger; give both, or neither")
 

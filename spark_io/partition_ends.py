@@ -1,11 +1,11 @@
-"""Whether records are lost where a partition begins behind an offset, or is no more.
+"""Decides whether records are lost if a partition begins after an offset, or is removed.
 
-Decides: that deleted offsets without records, such as the ends of transactions and the seal of a
-decommissioned partition, are no loss, and that a removed partition that was read to its end is none. Leaves
-to others: what becomes of a loss (``discovery``, ``reading``, ``stream_progress``).
+Deleted offsets without records, such as the ends of transactions and the seal of a decommissioned partition,
+are no loss. A removed partition that was read to its end is no loss either. Leaves to others: the consequence
+of a loss (``discovery``, ``reading``, ``stream_progress``).
 
-Brokers know one past the newest record that each partition has had, also of those that are removed. A later
-partition of the same number continues the offsets of the removed one.
+Brokers know one past the newest record that each partition has had, also of removed partitions. A later
+partition with the same number continues the offsets of the removed one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Bounds:
     """The offsets of a partition that readers can see, ``end`` excluded.
 
-    ``records_end`` is one past the newest record that it has had, -1 where that is not known.
+    ``records_end`` is one past the newest record that the partition has had, -1 if it is unknown.
     """
 
     start: int
@@ -36,22 +36,22 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A removed partition. A later one of its number begins at ``next_offset``."""
+    """A removed partition. A later partition with its number begins at ``next_offset``."""
 
     records_end: int
     next_offset: int
 
 
 def is_over(at: int, found: Bounds | None, removed: Removed | None) -> bool:
-    """Whether the partition that ``at`` is an offset of is removed, with all its records below ``at``.
+    """Whether the partition to which offset ``at`` belongs is removed, with all its records below ``at``.
 
-    ``found`` is the present partition of its number, if there is one.
+    ``found`` is the present partition with its number, if there is one.
     """
     return removed is not None and removed.records_end <= at and (found is None or at < removed.next_offset)
 
 
 def is_lossless(at: int, found: Bounds | None, removed: Removed | None = None) -> bool:
-    """Whether no record from ``at`` on is deleted."""
+    """Whether no record at or after ``at`` is deleted."""
     if found is not None and (at >= found.start or 0 <= found.records_end <= at):
         return True
     return is_over(at, found, removed)
@@ -60,10 +60,10 @@ def is_lossless(at: int, found: Bounds | None, removed: Removed | None = None) -
 def removed_partitions(
     client: Client, targets: Iterable[TopicPartition], absent: Collection[TopicPartition]
 ) -> dict[TopicPartition, Removed]:
-    """The removed partitions of ``targets`` and ``absent``, the last of each number. One request for a topic.
+    """The last removed partition of each number in ``targets`` and ``absent``. One request for each topic.
 
-    ``absent`` are those that brokers no longer list. Raises ``NoLeader`` where the broker that is asked now
-    still does: it has older metadata.
+    ``absent`` are partitions that brokers no longer list. Raises ``NoLeader`` if the broker that is asked now
+    still lists one: its metadata is older.
     """
     wanted, found = {*targets, *absent}, {}
     for topic in sorted({one.topic for one in wanted}):

@@ -1,4 +1,4 @@
-"""How offsets are shared among Spark partitions, and how many a trigger takes. No IO.
+"""Shares offsets among Spark partitions, and limits how many a trigger takes. No IO.
 
 A Python task of Spark costs 35 to 65 ms even without records, as much as reading 10,000. So partitions with
 few records share a task.
@@ -58,17 +58,17 @@ def tasks(
 def limited(start: Offsets, end: Offsets, rows_max: int) -> dict[TopicPartition, int]:
     """The end offsets of a trigger that takes ``rows_max`` offsets, in proportion to the available offsets.
 
-    Each partition with records gets one at least, as no partition may wait for ever. Only so there can be
-    more than ``rows_max``.
+    Each partition with records gets one offset at least, as no partition may wait for ever. Only for this
+    reason the result may have more than ``rows_max`` offsets.
     """
     sizes = {one: end[one] - start[one] for one in end if end[one] > start.get(one, end[one])}
     total = sum(sizes.values())
     if total <= rows_max:
         return dict(end)
-    left = max(0, rows_max - len(sizes))  # beside the first offset of each
+    left = max(0, rows_max - len(sizes))  # in addition to the first offset of each partition
     others = max(1, total - len(sizes))
     shares = {one: 1 + left * (size - 1) // others for one, size in sizes.items()}
-    rest = max(0, rows_max - sum(shares.values()))  # of dividing: fewer than partitions
+    rest = max(0, rows_max - sum(shares.values()))  # left by the division: fewer than partitions
     for one in sorted(sizes, key=lambda one: (shares[one] - sizes[one], one))[:rest]:
         shares[one] += 1
     return {one: start[one] + shares[one] if one in shares else end[one] for one in end}
@@ -77,7 +77,7 @@ def limited(start: Offsets, end: Offsets, rows_max: int) -> dict[TopicPartition,
 def rows_of_bytes(
     start: Offsets, end: Offsets, record_bytes: Mapping[TopicPartition, float], bytes_max: int
 ) -> int:
-    """About how many offsets have ``bytes_max`` bytes, from the average record of each partition."""
+    """Estimated number of offsets in ``bytes_max`` bytes, from the mean record size of each partition."""
     sizes = {one: max(0, end[one] - start.get(one, end[one])) for one in end}
     total = sum(sizes.values())
     total_bytes = sum(size * record_bytes.get(one, 0.0) for one, size in sizes.items())
@@ -106,7 +106,7 @@ def _packed(pieces: Sequence[Range], target: int) -> list[list[Range]]:
 
 
 def _merged(found: list[list[Range]], count: int) -> list[list[Range]]:
-    """The largest first, each to the task that has least."""
+    """Merge tasks into ``count`` tasks: the largest first, each into the smallest."""
     bins: list[list[Range]] = [[] for _ in range(count)]
     sizes = [0] * count
     for task in sorted(found, key=lambda task: -sum(one.size for one in task)):

@@ -1,7 +1,7 @@
-"""Which partitions are read, and where a read begins and ends, as the options say it.
+"""Parses the options that select partitions, and the positions where a read begins and ends.
 
-Decides: the meaning of the JSON texts, and which of the options for the same thing counts. Leaves to others:
-which partitions and offsets exist; ``resolved`` is told.
+Decides: the meaning of the JSON texts, and the precedence of options for the same position. Leaves to others:
+the existing partitions and offsets (``discovery``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LATEST: Final = "latest"
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first record since this time."""
+    """The position of the first record since this time."""
 
     ms: int
 
@@ -33,7 +33,7 @@ _NAMED: Final[Mapping[int, Position]] = {-2: EARLIEST, -1: LATEST}
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The subscription of a read: topics by name, by pattern, or single partitions. One of them is set."""
+    """The subscription of a read: topics by name, by pattern, or single partitions. One field is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -46,15 +46,15 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """A position for every partition, or one for each of them. ``option`` is what the user wrote."""
+    """One position for all partitions, or a position for each. ``option`` is the option's name."""
 
     option: str
     everywhere: Position = EARLIEST
     by_partition: Mapping[TopicPartition, Position] = field(default_factory=dict)
-    takes_end_without_record: bool = False  # of a time after the newest record
+    takes_end_without_record: bool = False  # for a time after the newest record
 
     def of(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
-        """The position of each partition. Raises ``InvalidOption`` unless these are those of the option."""
+        """The position of each partition. Raises ``InvalidOption`` unless the option names all of them."""
         wanted = sorted(partitions)
         if not self.by_partition:
             return dict.fromkeys(wanted, self.everywhere)
@@ -95,7 +95,7 @@ def subscription(texts: Texts) -> Subscription:
 
 
 def starting(texts: Texts, *, is_stream: bool) -> Positions:
-    """The start positions of a read: by time, by time of each partition, or by offsets, in this order."""
+    """The start positions of a read. Precedence: one time, a time for each partition, offsets."""
     strategy = texts.get("startingOffsetsByTimestampStrategy") or "error"
     if strategy not in ("error", "latest"):
         raise InvalidOption(
@@ -111,7 +111,7 @@ def starting(texts: Texts, *, is_stream: bool) -> Positions:
         return Positions(name, EARLIEST)
     if text.lower() == LATEST:
         if not is_stream:
-            raise InvalidOption(f"{name} is latest, where a batch read ends; use it with readStream")
+            raise InvalidOption(f"{name} is latest, but a batch read ends there; use latest with readStream")
         return Positions(name, LATEST)
     return Positions(name, by_partition=_numbers(name, text, _offset))
 
@@ -126,10 +126,10 @@ def ending(texts: Texts) -> Positions:
     if text.lower() == LATEST:
         return Positions(name, LATEST)
     if text.lower() == EARLIEST:
-        raise InvalidOption(f"{name} is earliest, where nothing is read; use latest or JSON")
+        raise InvalidOption(f"{name} is earliest, so nothing is read; use latest or JSON")
     found = _numbers(name, text, _offset)
     if EARLIEST in found.values():
-        raise InvalidOption(f"{name} has -2 (earliest), where nothing is read; use -1 (latest) or an offset")
+        raise InvalidOption(f"{name} has -2 (earliest), so nothing is read; use -1 (latest) or an offset")
     return Positions(name, by_partition=found)
 
 
@@ -200,11 +200,11 @@ def _topics(name: str, text: str) -> dict[str, object]:
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object of JSON. Raises ``ValueError`` for a name that is in it twice: the first would not count."""
+    """A JSON object. Raises ``ValueError`` for a repeated name, whose first value would be ignored."""
     found: dict[str, object] = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"{name!r} is in it twice")
+            raise ValueError(f"the name {name!r} is repeated")
         found[name] = value
     return found
 

@@ -1,9 +1,9 @@
 """Reads the ranges of a task, as Arrow batches.
 
-Decides: what happens where records of a planned range are gone. Leaves to others: fetching and its retries
-(``raftlog.client``), and which columns there are (``schemas``).
+Decides: what happens if records of a planned range are deleted. Leaves to others: fetching and its retries
+(``raftlog.client``), and the choice of columns (``schemas``).
 
-Compiled code goes over the messages of a chunk, once for each column; no Python code runs for a message.
+Compiled code reads the messages of a chunk once for each column; no Python code runs for a message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spark_io.partition_ends import is_lossless_now
 from spark_io.planning import Range
 
 FETCH_BYTES: Final = 4 << 20
-ROWS_MAX: Final = 10_000  # of one Arrow batch, as Spark's own
+ROWS_MAX: Final = 10_000  # in one Arrow batch, as in Spark's own
 _TIMESTAMP_TYPES: Final = {"CreateTime": 0, "LogAppendTime": 1}  # Kafka's numbers
 
 
@@ -56,11 +56,11 @@ def _read_range(client: Client, options: ReadOptions, one: Range) -> Iterator[li
             if fails and not is_lossless_now(client, target, at):
                 raise DataLoss(
                     f"{target} is deleted, with its offsets {at} to {one.end - 1}; "
-                    "set failOnDataLoss=false to go on without it"
+                    "set failOnDataLoss=false to continue without it"
                 ) from error
             return
         if chunk.next_offset <= at and not wait_s:
-            wait_s = options.fetch_timeout_s  # a new leader may not know yet what is committed
+            wait_s = options.fetch_timeout_s  # a new leader may not know yet the newest committed offset
             continue
         if chunk.next_offset <= at:
             raise TimeoutError(
@@ -72,7 +72,7 @@ def _read_range(client: Client, options: ReadOptions, one: Range) -> Iterator[li
             messages = [message for message in messages if message.offset < one.end]
         if messages:
             yield messages
-        at, wait_s = chunk.next_offset, 0.0  # a read that waits for a record would wait behind the last one
+        at, wait_s = chunk.next_offset, 0.0  # no wait: there may be no further record
 
 
 def _behind_loss(
@@ -86,14 +86,14 @@ def _behind_loss(
         return min(surviving(target, at, log_start, fails), end)
     if fails:
         raise DataLoss(
-            f"{target} ends below offset {at} ({error}): the topic was deleted and created again, or a part "
-            "of it was lost; set failOnDataLoss=false to go on without these records"
+            f"{target} ends below offset {at} ({error}): the topic was deleted and created again, or records "
+            "were lost; set failOnDataLoss=false to continue without these records"
         ) from error
     return end
 
 
 def record_batch(messages: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:
-    """The messages of one partition, in the columns of ``schema``; no other is built."""
+    """The messages of one partition, with the columns of ``schema`` only."""
     return pa.RecordBatch.from_arrays([_column(messages, field) for field in schema], schema=schema)
 
 
@@ -120,7 +120,7 @@ def _each(name: str, messages: Sequence[Message]) -> list[object]:
 
 
 def _headers(messages: Sequence[Message], kind: pa.ListType) -> pa.Array:
-    """The headers of each message in order, names may repeat; null without any, as Kafka's source has it."""
+    """The headers of each message in order; null for a message without headers, as in Kafka's source."""
     each = [*map(attrgetter("headers"), messages)]
     flat = [*chain.from_iterable(each)]
     pairs = pa.StructArray.from_arrays(

@@ -1,4 +1,4 @@
-"""The rows of a DataFrame as records.
+"""Converts the rows of a DataFrame to records.
 
 Decides: which columns a DataFrame may have, and what a null in each means. Leaves to others: sending
 (``staging``).
@@ -43,7 +43,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Rows(NamedTuple):
-    """Records of one topic, in order. ``partition`` None: the producer's choice, by key."""
+    """Records of one topic, in order. With ``partition`` None the producer chooses by key."""
 
     topic: str
     partition: int | None
@@ -70,9 +70,9 @@ def check_columns(schema: StructType, topic: str | None) -> None:
 
 
 def rows_of(batches: Iterable[pa.RecordBatch], topic: str | None) -> Iterator[list[Rows]]:
-    """The rows of Arrow batches, some at a time. ``topic`` overrides the column.
+    """The rows of Arrow batches, in portions. ``topic`` overrides the column.
 
-    Compiled code makes the records: no Python code runs for a row without headers, topic and partition.
+    Compiled code creates the records: no Python code runs for a row without headers, topic and partition.
     """
     for batch in batches:
         for first in range(0, batch.num_rows, ROWS_AT_ONCE):
@@ -96,8 +96,10 @@ def _rows(batch: pa.RecordBatch, topic: str | None) -> list[Rows]:
 
 
 def _grouped(targets: Sequence[tuple[str, int | None]], records: Sequence[Record]) -> list[Rows]:
-    """The records of each target. Where some are placed by their key, and others are not, they may be of
-    the same partition: then only neighbours are put together, so that they stay in order.
+    """The records of each target.
+
+    If some records are placed by key and others by number, both may go to the same partition: then only
+    neighbours are grouped, so that records stay in order.
     """
     by_key = sum(partition is None for _, partition in targets)
     if 0 < by_key < len(targets):
@@ -132,7 +134,7 @@ def _headers(batch: pa.RecordBatch) -> list[Headers]:
 
 
 def _times(batch: pa.RecordBatch) -> list[int | None]:
-    """Milliseconds; a later part of a second is dropped, as in a record."""
+    """The timestamps in milliseconds; smaller parts of a second are dropped, as in a record."""
     import pyarrow as pa
 
     column = batch.column("timestamp")

@@ -1,6 +1,6 @@
 """The columns of a source, with the names and types of Spark's Kafka source.
 
-Imports little: Spark makes processes that need no more, several for each batch of a stream.
+Imports little: Spark starts several processes for each batch of a stream that need only this module.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COLUMNS: Final = (
 
 
 def schema_of(*, includes_headers: bool, columns: str | None = None) -> StructType:
-    """The columns of a source: all, or those that ``columns`` names. Raises ``InvalidOption``."""
+    """The columns of a source: all, or the ones named in ``columns``. Raises ``InvalidOption``."""
     known = {field.name: field for field in (*_COLUMNS, StructField("headers", HEADERS))}
     if columns is None:
         return StructType([field for name, field in known.items() if includes_headers or name != "headers"])
@@ -47,7 +47,7 @@ def schema_of(*, includes_headers: bool, columns: str | None = None) -> StructTy
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The schema that Spark compares the batches of a source with."""
+    """The Arrow schema with which Spark compares the batches of a source."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")

@@ -1,7 +1,7 @@
-"""The sink, as Spark calls it: batch and stream.
+"""The sink for batches and streams, with the methods that Spark calls.
 
-``write`` runs in the tasks, ``commit`` and ``abort`` on the driver, each in a process of its own: all that
-one knows of the other is in the messages. Every streaming batch makes another writer.
+``write`` runs in the tasks, ``commit`` and ``abort`` on the driver, each in its own process: they share only
+the messages. Every streaming batch creates a new writer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Messages = list[WriterCommitMessage | None]
 _QUERY: Final = "sql.streaming.queryId"  # in the checkpoint
-_RUN: Final = "spark.jobGroup.id"  # of the query: one start of it
+_RUN: Final = "spark.jobGroup.id"  # one start of the query
 _BATCH: Final = "streaming.sql.batchId"
 _SINK: Final = (SinkInUse, SinkGap, SinkAhead)
 _ROWS: Final = (InvalidRows, InvalidRecord, RecordTooLarge, PartitionNotFound)
@@ -39,9 +39,9 @@ _ROWS: Final = (InvalidRows, InvalidRecord, RecordTooLarge, PartitionNotFound)
 
 @dataclass(frozen=True)
 class Refused(WriterCommitMessage):
-    """The message of a task where no other attempt can succeed: the driver raises the error.
+    """The message of a task that no other attempt can complete: the driver raises the error.
 
-    Spark would try such a task again, and print each attempt.
+    After an exception Spark would repeat the task, and print each attempt.
     """
 
     error: Exception
@@ -50,8 +50,8 @@ class Refused(WriterCommitMessage):
 class BatchWriter(DataSourceArrowWriter):
     """``df.write``: all rows become visible together, or none.
 
-    With ``txnAppId`` and ``txnVersion`` a write whose version is committed, or below one that is, changes
-    nothing. Without them a job that is run again writes again.
+    With ``txnAppId`` and ``txnVersion`` a write changes nothing if its version, or a later one, is committed.
+    Without them a repeated job writes its rows again.
     """
 
     def __init__(self, options: WriteOptions) -> None:
@@ -59,7 +59,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._key = f"spark-app-{options.app_id}" if options.app_id else f"spark-job-{uuid4()}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """In a task."""
+        """Write the rows of a task. Runs in the task."""
         return _told(self._options, lambda: self._written(iterator))
 
     def _written(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
@@ -69,13 +69,13 @@ class BatchWriter(DataSourceArrowWriter):
         return stage(client, options, self._key, _task(), iterator)
 
     def commit(self, messages: Messages) -> None:
-        """On the driver, once all tasks have ended."""
+        """Commit the rows of all tasks. Runs on the driver, once all tasks have ended."""
         client, transactions = client_of(self._options.servers), _transactions(_agreed(messages))
         timeout_s = self._options.commit_timeout_s
         commit(client, self._key, self._options.version, transactions, timeout_s=timeout_s)
 
     def abort(self, messages: Messages) -> None:
-        """On the driver, after a failure; also after a commit whose outcome Spark did not see."""
+        """Abort the rows of all tasks. Runs on the driver after a failure, or a commit without an outcome."""
         abandon(client_of(self._options.servers), self._key, _transactions(_staged(messages)))
 
 
@@ -86,7 +86,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """In a task. The sink is that of the query, whose id is in its checkpoint."""
+        """Write the rows of a task, in the task. The query's id, from its checkpoint, identifies the sink."""
         return _told(self._options, lambda: self._written(iterator))
 
     def _written(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
@@ -99,13 +99,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
             client, key, int(batch), owner=query, run=run_name, takes_over=options.takes_over
         )
         if is_committed:
-            for _ in iterator:  # Spark gives its rows, and nobody needs them
+            for _ in iterator:  # Spark sends the rows again, which are committed
                 pass
             return Staged(key, None, 0, run, is_committed=True)
         return stage(client, options, key, f"{query}.{_task()}", iterator, run=run)
 
     def commit(self, messages: Messages, batchId: int) -> None:
-        """On the driver, once all tasks have ended, and again if it ended before Spark had noted it."""
+        """Commit the rows of a batch, on the driver. Spark repeats a call whose end it has not noted."""
         staged = _agreed(messages)
         if not staged or staged[0].run is None or staged[0].is_committed:
             return
@@ -116,7 +116,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise ahead(key, batchId, newest)
 
     def abort(self, messages: Messages, batchId: int) -> None:
-        """On the driver, after a failure; also after a commit whose outcome Spark did not see."""
+        """Abort the rows of all tasks. Runs on the driver after a failure, or a commit without an outcome."""
         staged = _staged(messages)
         if staged and staged[0].run is not None:
             abandon(client_of(self._options.servers), staged[0].key, _transactions(staged), run=staged[0].run)
@@ -125,7 +125,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def _property(name: str) -> str:
     """The value of a local property that Spark sets for the batch of this task."""
     found = _context().getLocalProperty(name)
-    assert found, f"Spark has not said the {name}"
+    assert found, f"Spark has not set the local property {name}"
     return found
 
 
@@ -141,7 +141,7 @@ def _context() -> TaskContext:
 
 
 def _told(options: WriteOptions, write: Callable[[], Staged]) -> WriterCommitMessage:
-    """The message of a task that writes."""
+    """The message of a task that writes: its rows, or the error for the driver."""
     try:
         return write()
     except TopicNotFound as error:

@@ -1,7 +1,7 @@
-"""The source, as Spark calls it: batch and stream.
+"""The source for batches and streams, with the methods that Spark calls.
 
-Each method runs where Spark runs it: plans on the driver, ``read`` in the workers of the executors. A reader
-is pickled, so it has no connection; ``connections`` has those of its process.
+Planning runs on the driver, ``read`` in the workers of the executors. A reader is pickled, so it has no
+connection; ``connections`` has the connections of the process.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Task(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """``spark.read.format("raftlog")``. Begin and end are looked up once, when the read is planned."""
+    """``spark.read.format("raftlog")``. Start and end offsets are looked up once, for the plan."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -76,7 +76,7 @@ class BatchReader(DataSourceReader):
         return self._with_archive(self._options.archive, bounds, offset_asked(client))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of a task. Spark calls it with nothing for a read without tasks."""
+        """The records of a task. For a read without tasks Spark passes None."""
         if isinstance(partition, ArchiveTask) and self._options.archive is not None:
             return spark_batches(self._options.archive, partition.value, arrow_schema(self._schema))
         return _read(self._options, self._schema, partition)
@@ -101,12 +101,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._target: Offsets | None = None  # of Trigger.AvailableNow
-        self._last_s: float | None = None  # when this run has last seen a batch with records
-        self._newest: Mapping[TopicPartition, Bounds] | None = None  # of the plan that Spark reports next
+        self._target: Offsets | None = None  # end offsets under Trigger.AvailableNow
+        self._last_s: float | None = None  # time of this run's last batch with records
+        self._newest: Mapping[TopicPartition, Bounds] | None = None  # bounds of the newest plan
 
     def initialOffset(self) -> dict[str, object]:
-        """Before the first batch: where the stream begins is the end of that batch."""
+        """The offset before the first batch, whose end is the start of the stream."""
         return stream_offsets.BEFORE_FIRST
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -121,7 +121,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """From now on nothing is read that is not there now."""
+        """Read no records from now on that arrive later."""
         self._target = {one: bounds.end for one, bounds in self._discovered(known=None).items()}
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
@@ -149,9 +149,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return stream_offsets.written(end)
 
     def reportLatestOffset(self) -> dict[str, object] | None:
-        """The newest offsets that there are, for ``query.lastProgress``.
+        """The newest existing offsets, for ``query.lastProgress``.
 
-        Spark asks right after ``latestOffset``, which has just looked.
+        Spark calls this right after ``latestOffset``, whose bounds are used.
         """
         newest, self._newest = self._newest, None
         found = self._discovered(known=None) if newest is None else newest
@@ -167,7 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self._options, self._schema, partition)
 
     def commit(self, end: dict[str, object]) -> None:
-        """All up to here is processed: shown in the group of ``groupId``, which decides nothing."""
+        """Commit processed offsets in the group of ``groupId``, only for display."""
         group = self._options.group_id
         offsets = stream_offsets.parsed(end)
         if group is None or not offsets:
@@ -179,7 +179,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _log.warning("group %s does not show the progress of this query: %s", group, error)
 
     def _discovered_since(self, begin: Offsets) -> dict[TopicPartition, Bounds]:
-        """Discover the partitions once new leaders know the offsets that were read before.
+        """Discover the partitions, once new leaders know all offsets that were read before.
 
         Raises ``DataLoss`` after ``fetchTimeout``.
         """

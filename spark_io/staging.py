@@ -1,11 +1,11 @@
-"""The staging of rows by a task of a sink: the sent rows wait for the commit of the batch.
+"""Stages the rows of a sink's task: the sent rows wait for the commit of the batch.
 
 Decides: the transactional id of a task. Leaves to others: the commit (``commits``).
 
-Each task writes in a transaction of its own and prepares it, so nothing is visible before the driver commits
-all of them at once. The id is the key of the sink, the number of the Spark partition and of the attempt: a
-repeated batch uses the ids of the run before, which fences tasks of that run and ends what they left open.
-The attempt is part of it because two attempts of one task may run at the same time.
+Each task writes in its own transaction and prepares it, so no row is visible before the driver commits all
+transactions at once. The id is the key of the sink, the number of the Spark partition and of the attempt: a
+repeated batch uses the ids of the previous run, which fences the tasks of that run and ends their open
+transactions. The attempt is part of the id because two attempts of one task may run at the same time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Staged(WriterCommitMessage):
     transaction: str | None
     count: int
     run: Run | None = None
-    is_committed: bool = False  # the batch, before this task has begun
+    is_committed: bool = False  # the batch was committed before this task began
 
 
 def stage(
@@ -49,7 +49,7 @@ def stage(
     *,
     run: Run | None = None,
 ) -> Staged:
-    """Send all rows in one transaction, and prepare it. Nothing of it is visible."""
+    """Send all rows in one transaction, and prepare it. No row is visible yet."""
     some_rows = rows_of(batches, options.topic)
     first = next(some_rows, None)
     if first is None:
@@ -65,7 +65,7 @@ def stage(
 
 
 def send_at_once(client: Client, options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> Staged:
-    """Send all rows, visible at once: those of a task that fails and is repeated are there twice."""
+    """Send all rows, visible at once. A repeated task stores its rows twice."""
     count = 0
     with _producer(client, options, transactional_id=None) as producer:
         for rows in rows_of(batches, options.topic):

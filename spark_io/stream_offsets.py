@@ -1,9 +1,9 @@
-"""The offset of a stream, as the checkpoint keeps it: JSON such as ``{"v":1,"topics":{"t":{"0":12}}}``.
+"""Encodes the offset of a stream for the checkpoint: JSON such as ``{"v":1,"topics":{"t":{"0":12}}}``.
 
-The offset before the first batch is empty and says so. The first batch has no records: its end is where the
-stream begins, which the checkpoint then knows. If the beginning was looked up again after a crash, ``latest``
-would be another place, and the records between would be lost. In the same way a new partition enters
-with its first offset and no records, and is read from the next batch on.
+The offset before the first batch is marked as such and empty. The first batch has no records: its end is the
+start of the stream, which is then in the checkpoint. If the start were looked up again after a crash,
+``latest`` would be a later offset, and the records between would be lost. In the same way a new partition
+enters with its first offset and no records, and is read from the next batch on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BEFORE_FIRST: Final[dict[str, object]] = {"v": VERSION, "initial": True, "topics
 
 
 def is_before_first(offset: Mapping[str, object]) -> bool:
-    """True for the offset of a query without any batch."""
+    """Whether this is the offset before the first batch of a query."""
     return offset.get("initial") is True
 
 
@@ -32,7 +32,7 @@ def written(offsets: Mapping[TopicPartition, int]) -> dict[str, object]:
 
 
 def parsed(offset: Mapping[str, object]) -> dict[TopicPartition, int]:
-    """The reverse. Raises ``InvalidOption`` for what another version wrote."""
+    """Convert a JSON object to offsets. Raises ``InvalidOption`` for the format of another version."""
     topics = offset.get("topics")
     if offset.get("v") != VERSION or not isinstance(topics, dict):
         raise InvalidOption(

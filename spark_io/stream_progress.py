@@ -1,4 +1,4 @@
-"""How far the next batch of a stream reads. No IO."""
+"""Computes the end of the next batch of a stream. No IO."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def next_end(
     fails: bool,
     removed: Mapping[TopicPartition, Removed] | None = None,
 ) -> Offsets:
-    """The end of the batch that begins at ``start``; equal to it if there is nothing to read.
+    """The end of the batch that begins at ``start``; equal to ``start`` if there are no new records.
 
-    ``target`` bounds it under ``Trigger.AvailableNow``. Without ``limits`` it takes all. Raises ``DataLoss``
-    for partitions that are gone; ``removed`` are those of them that were decommissioned.
+    ``target`` bounds the end under ``Trigger.AvailableNow``. Without ``limits`` the batch takes all records.
+    Raises ``DataLoss`` for missing partitions; ``removed`` are the decommissioned ones of these.
     """
     _check_present(start, bounds, removed or {}, fails)
     end = {}
@@ -51,8 +51,8 @@ def waits_for_more(
 ) -> bool:
     """Whether to delay the next batch, because it would have fewer than ``minOffsetsPerTrigger`` records.
 
-    ``since_last_s`` is the time since the last batch that had records; None before the first one, which never
-    waits, nor does any for longer than ``maxTriggerDelay``.
+    ``since_last_s`` is the time since the last batch with records; None before the first batch, which is
+    never delayed. No batch is delayed for longer than ``maxTriggerDelay``.
     """
     rows_min = limits.min_offsets_per_trigger
     if rows_min is None or since_last_s is None or since_last_s >= limits.max_trigger_delay_s:
@@ -64,7 +64,7 @@ def waits_for_more(
 
 
 def stream_ranges(start: Offsets, end: Offsets) -> list[Range]:
-    """The ranges that a batch reads. A partition that is not in ``start`` enters here, without records."""
+    """The ranges that a batch reads. A partition that is not in ``start`` enters without records."""
     return [
         Range(one.topic, one.partition, start[one], end[one])
         for one in sorted(end)
@@ -73,7 +73,7 @@ def stream_ranges(start: Offsets, end: Offsets) -> list[Range]:
 
 
 def check_starts(start: Offsets, bounds: Mapping[TopicPartition, Bounds], fails: bool) -> None:
-    """Raise ``DataLoss`` before a batch is planned whose first records are deleted."""
+    """Raise ``DataLoss`` for a batch whose first records are deleted, before it is planned."""
     for one, at in start.items():
         if one in bounds and not is_lossless(at, bounds[one]):
             surviving(one, at, bounds[one].start, fails)
@@ -82,9 +82,9 @@ def check_starts(start: Offsets, bounds: Mapping[TopicPartition, Bounds], fails:
 def without_removed(
     start: Offsets, bounds: Mapping[TopicPartition, Bounds], removed: Mapping[TopicPartition, Removed]
 ) -> tuple[Offsets, dict[TopicPartition, Bounds]]:
-    """Both without partitions that were read to their end and are removed: a stream goes on without them.
+    """Both without removed partitions that were read to their end: a stream continues without them.
 
-    A later partition of such a number enters with the batch after.
+    A later partition with the number of a removed one enters with the next batch.
     """
     over = {one for one, at in start.items() if is_over(at, bounds.get(one), removed.get(one))}
     if not over:
@@ -96,20 +96,20 @@ def without_removed(
 
 
 def behind(start: Offsets, bounds: Mapping[TopicPartition, Bounds]) -> list[TopicPartition]:
-    """Partitions that end below what was read of them: their leader is new, or so is the topic."""
+    """Partitions that end below the offset up to which they were read: the leader or the topic is new."""
     return [one for one, at in sorted(start.items()) if one in bounds and bounds[one].end < at]
 
 
 def check_ends(start: Offsets, bounds: Mapping[TopicPartition, Bounds], fails: bool) -> None:
-    """Raise ``DataLoss`` for partitions that still end below what was read of them."""
+    """Raise ``DataLoss`` for partitions that still end below the offset up to which they were read."""
     for one in behind(start, bounds):
         lost = (
             f"{one} was read up to offset {start[one]}, and ends at {bounds[one].end}: the topic was deleted "
-            "and created again, or a part of it was lost"
+            "and created again, or records were lost"
         )
         if fails:
             raise DataLoss(
-                f"{lost}; use a new checkpointLocation to read it from its beginning, or set "
+                f"{lost}; use a new checkpointLocation to read from the beginning, or set "
                 f"failOnDataLoss=false to wait for offset {start[one]}"
             )
         _log.warning("%s; waiting for offset %d", lost, start[one])
@@ -128,15 +128,13 @@ def _check_present(
     if early is not None:
         lost = (
             f"{early} was read up to offset {start[early]}, and was removed with records up to offset "
-            f"{removed[early].records_end - 1}: retention was faster than its reader"
+            f"{removed[early].records_end - 1}: retention was faster than the reader"
         )
     else:
-        lost = (
-            f"{', '.join(map(str, gone))} was read before and does not exist any more, or is not subscribed"
-        )
+        lost = f"{', '.join(map(str, gone))} was read before, but no longer exists or is not subscribed"
     if fails:
-        raise DataLoss(f"{lost}; set failOnDataLoss=false to go on without")
-    _log.warning("%s; going on without", lost)
+        raise DataLoss(f"{lost}; set failOnDataLoss=false to continue without these partitions")
+    _log.warning("%s; reading continues without these partitions", lost)
 
 
 def _within(limits: Limits, start: Offsets, end: Offsets, bounds: Mapping[TopicPartition, Bounds]) -> Offsets:

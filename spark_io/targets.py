@@ -1,10 +1,10 @@
-"""Whether the topic of a sink exists, asked on the driver: else every attempt of every task fails.
+"""Checks on the driver whether the topic of a sink exists: else every attempt of every task would fail.
 
-Decides: what counts as missing, which is only what a broker says. Leaves to others: how long brokers may be
-silent (``data_source``); a stream outlives a restart of all brokers, as its tasks try for longer.
+Decides: a topic is missing only if a broker says so. Leaves to others: how long brokers may be silent
+(``data_source``); a stream survives a restart of all brokers, as its tasks wait longer.
 
-Each batch of a stream asks in a new process, to which a client would add half a second: this is one request
-over plain HTTP.
+Each batch of a stream checks in a new process, where a client would cost half a second: so this module sends
+one plain HTTP request.
 """
 
 from __future__ import annotations
@@ -25,22 +25,24 @@ from spark_io.errors import InvalidOption
 if TYPE_CHECKING:
     from raftlog.client import Client
 
-ASK_S: Final = 2.0  # for the answer of a broker, before the next one is asked
+ASK_S: Final = 2.0  # wait for the answer of a broker, before the next broker is asked
 POLL_S: Final = 0.2
-NAMES_MAX: Final = 1_000  # among which a similar name is looked for
+NAMES_MAX: Final = 1_000  # names among which a similar one is searched
 
 
 def check_target(servers: Sequence[str], topic: str | None, patience_s: float | None) -> None:
     """Raise ``InvalidOption`` if a broker says that the topic does not exist.
 
-    Raises ``NotSent`` if no broker answers for ``patience_s`` seconds, also without a topic. With ``None``
-    silent brokers are no error.
+    Raises ``NotSent`` if no broker answers for ``patience_s`` seconds, also without a topic. If
+    ``patience_s`` is None, silent brokers are no error.
     """
     path = f"{topics.LIST.path}?limit=1" if topic is None else topics.DESCRIBE.at(topic=topic)
     deadline = time.monotonic() + (patience_s or 0.0)
     while (silent := _silent(servers, path, topic)) and patience_s is not None:
         if time.monotonic() > deadline:
-            raise NotSent(f"no broker answers ({'; '.join(silent)}); correct bootstrap.servers, or start one")
+            raise NotSent(
+                f"no broker answers ({'; '.join(silent)}); correct bootstrap.servers, or start a broker"
+            )
         time.sleep(POLL_S)
 
 
@@ -57,7 +59,7 @@ def no_such_topic(client: Client, error: TopicNotFound) -> InvalidOption:
 
 
 def _silent(servers: Sequence[str], path: str, topic: str | None) -> list[str]:
-    """Why each of the brokers has not answered; empty if one has."""
+    """The reason why each broker has not answered; empty if a broker has answered."""
     silent = []
     for server in servers:
         try:

@@ -43,7 +43,7 @@ ArchiveArgument = Annotated[
 _BYTES_MAX = 128 << 20
 _OPTIONS_OF_SPARK = {
     "set failOnDataLoss=false": "give --skip-lost",
-    "use a new checkpointLocation to read it from its beginning": "use another archive",
+    "use a new checkpointLocation to read from the beginning": "use another archive",
 }
 
 

@@ -9,7 +9,7 @@ Read ``pipeline`` first: it has the rules of order. The path of a record is ``pr
 ``session`` and ``metadata`` know brokers and leaders; ``client`` combines all, and ``blocking``
 is its counterpart for threads, over ``portal``.
 
-Both clients are imported when they are first used: ``options`` alone wants nothing of an HTTP client.
+Each client is imported at its first use: a program that needs only ``options`` imports no HTTP client.
 """
 
 from importlib import import_module
@@ -24,7 +24,7 @@ __all__ = ["AsyncClient", "Client"]
 _MODULES = {"AsyncClient": "client", "Client": "blocking"}
 
 
-if not TYPE_CHECKING:  # with it, a checker would believe in any name
+if not TYPE_CHECKING:  # a type checker that saw it would accept any name
 
     def __getattr__(name: str) -> object:
         if name not in _MODULES:

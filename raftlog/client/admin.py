@@ -1,4 +1,4 @@
-"""Topics and the cluster: create, read, change and delete. Results are the bodies of the HTTP contract."""
+"""Administers topics, brokers and the cluster. Results are the bodies of the HTTP contract."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class AsyncTopics:
     async def add_partitions(
         self, name: str, count: int, *, expected: int | None = None
     ) -> bodies.PartitionsAdded:
-        """Add ``count`` partitions to a topic that has ``expected`` of them, by default as many as now.
+        """Add ``count`` partitions to a topic that has ``expected`` partitions (default: as many as now).
 
         Safe to repeat: a topic that has ``expected + count`` partitions stays as it is. Raises
         ``PreconditionFailed`` for any other number. ``warnings`` of the result concern compacted topics.
@@ -106,13 +106,13 @@ class AsyncTopics:
         count: int | None = None,
         expected: int | None = None,
     ) -> bodies.PartitionsDecommissioned:
-        """The last partitions of a topic take no more records: these numbers, or the last ``count``.
+        """Decommission the last partitions of a topic: those numbered ``partitions``, or the last ``count``.
 
-        Consumers read their records until retention has deleted the last one; then they are removed. Safe to
-        repeat. ``warnings`` of the result concern compacted topics, and those that keep records for ever.
-
-        Raises ``InvalidRequest`` for other partitions than the last ones and for all, ``PartitionNotFound``,
-        and ``PreconditionFailed`` where not ``expected`` partitions take records, by default as many as now.
+        A decommissioned partition takes no more records. Consumers read it until retention has deleted its
+        last record; then the partition is removed. Safe to repeat. ``warnings`` of the result concern
+        compacted topics, and topics that keep records for ever. Raises ``InvalidRequest`` if ``partitions``
+        are not the last ones or are all partitions, ``PartitionNotFound``, and ``PreconditionFailed`` unless
+        ``expected`` partitions take records (by default the present number).
         """
         if count is not None and expected is None:
             shown = await self.describe(name)
@@ -123,7 +123,7 @@ class AsyncTopics:
     async def recommission_partitions(
         self, name: str, partitions: Sequence[int] = ()
     ) -> bodies.PartitionsDecommissioned:
-        """Decommissioned partitions take records again, by default all. Safe to repeat.
+        """Let decommissioned partitions take records again, by default all of them. Safe to repeat.
 
         Raises ``Conflict`` for a partition that has been removed.
         """
@@ -155,7 +155,7 @@ class AsyncTopics:
 class AsyncCluster:
     """The cluster as a whole: its state, plans of balancing, tokens to join.
 
-    Unknown outcomes are raised, not retried: a repetition could undo what somebody else has changed since.
+    Unknown outcomes are raised, not retried: a repetition could undo a later change by another operator.
     """
 
     def __init__(self, session: Session) -> None:
@@ -166,17 +166,17 @@ class AsyncCluster:
         return await self._session.call(cluster.DESCRIBE)
 
     async def propose_plan(self) -> plans.PlanDescription:
-        """The moves that make all brokers carry alike. Nothing moves.
+        """Compute the moves that balance the brokers. No replica moves yet.
 
         Raises ``Conflict`` while a broker in use is missing or draining.
         """
         return await self._session.call(plans.START, query={"dry_run": "true"}, may_repeat=True)
 
     async def start_plan(self, plan: plans.PlanDescription | None = None) -> plans.PlanDescription:
-        """Carry out exactly this plan of ``propose_plan``, or one that is made now.
+        """Carry out exactly this plan of ``propose_plan``, or, without it, a plan computed now.
 
-        Raises ``PreconditionFailed`` where a partition of it has changed since, ``Conflict`` while another
-        plan is carried out. An unknown outcome is raised, not retried: ``plan`` shows what has begun.
+        Raises ``PreconditionFailed`` if a partition of the plan has changed since, ``Conflict`` while another
+        plan is carried out. An unknown outcome is raised, not retried: ``plan`` shows whether it has begun.
         """
         body = (
             plans.StartPlan() if plan is None else msgspec.convert(msgspec.to_builtins(plan), plans.StartPlan)
@@ -184,28 +184,28 @@ class AsyncCluster:
         return await self._session.call(plans.START, body)
 
     async def plan(self) -> plans.PlanDescription:
-        """The plan that is being carried out; without one, its ``plan`` is ``None``."""
+        """The plan in progress; if there is none, the field ``plan`` of the result is ``None``."""
         return await self._session.call(plans.DESCRIBE)
 
     async def cancel_plan(self) -> plans.PlanDescription:
-        """Begin no further move; those that have begun go on. Raises ``Conflict`` without a plan."""
+        """Cancel the plan: moves that have begun continue. Raises ``Conflict`` if no plan is in progress."""
         return await self._session.call(plans.CANCEL)
 
     async def join_token(self) -> IssuedJoinToken:
-        """A token with which a broker can join within an hour; ``raftlog cluster join`` takes it."""
+        """Issue a token for ``raftlog cluster join``: with it, a broker can join within an hour."""
         from raftlog.wire import joining  # with OpenSSL, which takes 10 ms to load
 
         return await self._session.call(joining.JOIN_TOKEN)
 
     async def controller(self) -> bodies.ControllerDescription:
-        """The active controller, and the new replicas that brokers do not open. Raises ``NoLeader``."""
+        """The active controller, and the replicas that brokers refuse to open. Raises ``NoLeader``."""
         return await self._session.call(cluster.CONTROLLER)
 
 
 class AsyncBrokers:
     """The brokers of the cluster.
 
-    Unknown outcomes are raised, not retried: a repetition could undo what somebody else has changed since.
+    Unknown outcomes are raised, not retried: a repetition could undo a later change by another operator.
     """
 
     def __init__(self, session: Session) -> None:
@@ -220,10 +220,12 @@ class AsyncBrokers:
         return await self._session.call(brokers.DRAIN, broker=broker)
 
     async def decommission(self, broker: int, *, wait: Duration | None = None) -> bodies.BrokerDescription:
-        """Move all replicas of a broker to others, and its vote on metadata. With ``wait`` it returns when
-        nothing is left, or the time is up: see ``replicas`` and ``metadata_voter`` of the result.
+        """Move all replicas of a broker, and its vote on metadata, to other brokers.
 
-        Raises ``Conflict`` where the other brokers cannot hold the replicas.
+        With ``wait`` the call returns when both are moved, or after ``wait``: see ``replicas`` and
+        ``metadata_voter`` of the result.
+
+        Raises ``Conflict`` if the other brokers cannot hold the replicas.
         """
         wait_s = 0.0 if wait is None else seconds("wait", wait)
         deadline = self._session.clock.monotonic() + wait_s
@@ -240,15 +242,15 @@ class AsyncBrokers:
         return await self._session.call(brokers.RECOMMISSION, broker=broker)
 
     async def forget(self, broker: int) -> bodies.BrokerForgotten:
-        """Remove a broker for good that is decommissioned or dead, and stopped. Its id is not given again.
+        """Remove a stopped broker, which is decommissioned or dead. No other broker gets its id.
 
-        Safe to repeat. Raises ``Conflict`` while it is alive, has replicas or votes on metadata, and
+        Safe to repeat. Raises ``Conflict`` while the broker is alive, has replicas or votes on metadata, and
         ``BrokerNotFound``.
         """
         return await self._session.call(brokers.FORGET, broker=broker)
 
     async def admit(self, request: AdmitBroker) -> BrokerAdmitted:
-        """Let a broker join, or learn which one this request has let join.
+        """Let a broker join. A repeated request returns the broker that the first one has let join.
 
         ``raftlog.wire.joining.with_proof`` completes the request. Raises ``JoinRefused``, ``Conflict``.
         """

@@ -59,7 +59,7 @@ class Asking(ABC):
         refusal_settles: bool = False,
         **fields: str | int,
     ) -> Answer:
-        """Carry out an operation; ``fields`` are those of its path. Raises the errors of the operation."""
+        """Carry out an operation; ``fields`` fill in its path. Raises the errors of the operation."""
         reply = await self.ask_any(
             operation.method,
             _with_query(operation.at(**fields), query),

@@ -1,4 +1,4 @@
-"""The blocking client: the asynchronous one on a thread of its own, with the same names.
+"""The blocking client: runs the asynchronous client on its own thread, with the same names.
 
 Every method waits for its asynchronous counterpart, except ``Producer.send``, which appends to the buffer on
 the caller's thread and uses the loop only for a full buffer or a new topic.
@@ -226,7 +226,7 @@ class Client(SyncProxy[AsyncClient]):
 
     @property
     def dead_letters(self) -> DeadLetters:
-        """The records that consumer groups have given up."""
+        """The dead letters: records that consumer groups could not process."""
         return self._dead_letters
 
     @property
@@ -241,7 +241,7 @@ class Client(SyncProxy[AsyncClient]):
 
     @property
     def schedules(self) -> Schedules:
-        """Records at the instants of cron expressions."""
+        """The schedules, which send records at the times of cron expressions."""
         return self._schedules
 
     @property
@@ -283,13 +283,14 @@ class Client(SyncProxy[AsyncClient]):
 
     @settings_of(ProducerSettings, producer_options)
     def producer(self, topic: str | None = None, **settings: Unpack[ProducerSettings]) -> Producer:
-        """A producer for one topic, or for any if each send names it. Options are checked here.
+        """A producer for one topic, or for any topic if each send names it. Options are checked here.
 
-        ``delivery`` sets what belongs together, and refuses what contradicts it: ``at_most_once`` sends once
-        and waits for nothing, ``at_least_once`` repeats until a majority has stored a record,
-        ``exactly_once`` also sends in transactions. Without it, ``acks`` is ``quorum``, and repetitions are
-        stored once. With a ``transactional_id`` it sends in transactions, each of which is aborted when
-        ``transaction_timeout`` is over. The id belongs to one producer that runs, and to its restarts.
+        ``delivery`` sets options that belong together, and refuses options that contradict it:
+        ``at_most_once`` sends a record once, without an acknowledgement, ``at_least_once`` repeats it until a
+        majority has stored it, ``exactly_once`` also sends in transactions. Without ``delivery``, ``acks`` is
+        ``quorum``, and repetitions are stored once. With a ``transactional_id`` the producer sends in
+        transactions, each of which is aborted after ``transaction_timeout``. The id belongs to one running
+        producer, and to its restarts.
         ``run_epoch`` is for tasks of a sink (``transactions.begin_run``).
         """
 
@@ -304,11 +305,12 @@ class Client(SyncProxy[AsyncClient]):
     ) -> Consumer:
         """A member of a group, which joins at its first use: a ``with`` block, a loop, ``poll``.
 
-        ``topics`` are names, or ``re.compile(...)`` for all that match. With ``missing="raise"`` one that
-        does not exist is an error, else it is waited for. With ``assign=[("orders", 0)]`` these partitions
-        are read without a membership, and nothing is committed if ``group`` is None. With ``delivery`` of
-        ``exactly_once`` the ``transaction()`` of ``batches()`` commits what is sent and the offset.
-        ``strategies`` are names, or objects with ``name`` and ``assign``. Other tags raise ``Conflict``.
+        ``topics`` are names, or ``re.compile(...)`` for all topics that match. For a topic that does not
+        exist, the consumer waits, or raises an error with ``missing="raise"``. With ``assign=[("orders",
+        0)]`` it reads these partitions without a membership, and commits nothing if ``group`` is None. With
+        ``delivery`` ``exactly_once`` the ``transaction()`` of ``batches()`` commits the sent records and the
+        offset. ``strategies`` are names, or objects with ``name`` and ``assign``. Raises ``Conflict`` if the
+        group has other tags.
         """
         options = consumer_options(group, topics, **settings)
 
@@ -323,10 +325,10 @@ class Client(SyncProxy[AsyncClient]):
     ) -> Callable[[Handler], Handler]:
         """Decorate a function that handles one message of these topics; ``run`` calls it, in threads.
 
-        ``concurrency`` calls run at a time. Of the same key, or the same partition, only one at a time and in
-        order, as ``order`` says: ``key``, ``partition`` or ``none``. ``retry=Backoff(...)`` tries a message
-        again whose call raised, and ``dead_letter=True`` puts it aside when it is not tried again; without
-        them ``run`` raises the error. The other options are those of ``consumer``.
+        ``concurrency`` calls run at a time. ``order`` says which messages are handled one at a time and in
+        order: those of one ``key``, of one ``partition``, or ``none``. ``retry=Backoff(...)`` retries a
+        message whose call raised, and ``dead_letter=True`` stores it as a dead letter after the last attempt;
+        without them ``run`` raises the error. The other options are those of ``consumer``.
         """
         options = worker_options(topics, **settings)
 
@@ -355,11 +357,11 @@ class Client(SyncProxy[AsyncClient]):
             raise ended
 
     def stop(self) -> None:
-        """Let ``run`` return once the calls that have begun are over. From any thread."""
+        """Let ``run`` return once the calls that have begun are over. May be called from any thread."""
         self._portal.post(self._core.workers.stop)
 
     def queue(self, topic: str, *, group: str | None = None) -> Queue:
-        """The queue in which ``group`` works off a topic; by default a group that has the topic's name."""
+        """The queue of ``group`` on a topic; the default group has the topic's name."""
         return Queue(self._core.queue(topic, group=group), self._portal)
 
     def partition(
@@ -367,6 +369,6 @@ class Client(SyncProxy[AsyncClient]):
     ) -> Partition:
         """One partition, for reading. ``key`` and ``value`` decode the bytes.
 
-        They run on the thread of the client's event loop, so they must be quick.
+        Both functions run on the thread of the client's event loop, so they must be quick.
         """
         return Partition(self._core.partition(topic, number, key=key, value=value), self._portal)

@@ -1,4 +1,4 @@
-"""The blocking producer and its transactions: the asynchronous ones on the client's thread."""
+"""The blocking producer and its transactions, which run the asynchronous ones on the client's thread."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class Producer(SyncProxy[AsyncProducer]):
     ) -> None:
         """Send many records without a receipt for each; waits while the buffer is full.
 
-        Keys, values and header values of a ``Record`` are bytes or None. What fails is raised when the block
-        ends.
+        Keys, values and header values of a ``Record`` are bytes or None. Failures are raised at the end of
+        the producer's ``with`` block.
         """
         core, left = self._core, records
         while left := core.append_all(left, topic, partition):
@@ -80,10 +80,10 @@ class Producer(SyncProxy[AsyncProducer]):
 
 
 class Transaction(SyncProxy[AsyncTransaction]):
-    """Made by ``producer.transaction()``, used as a ``with`` block. ``send`` may be called from any thread.
+    """A transaction of ``producer.transaction()``, used as a ``with`` block. Any thread may call ``send``.
 
     Leaving the block commits, and returns once readers see all records. Leaving it by an exception aborts. A
-    record that cannot be stored aborts it, too, and the block raises why.
+    record that cannot be stored aborts the transaction, too, and the block raises the error.
     """
 
     commit = blocking(AsyncTransaction.commit)
@@ -118,7 +118,7 @@ class Transaction(SyncProxy[AsyncTransaction]):
     ) -> BlockingPendingReceipt:
         """Add a record, as ``Producer.send`` does. Readers see it once the transaction is committed.
 
-        Raises what an earlier record has failed with: the transaction can only be aborted then.
+        Raises the error of an earlier record, if one has failed: the transaction can then only be aborted.
         """
         self._core.check_open()
         return Producer(self._core.records, self._portal).send(value, topic=topic, **fields)
@@ -126,6 +126,6 @@ class Transaction(SyncProxy[AsyncTransaction]):
     def send_all(
         self, records: Sequence[Record], *, topic: str | None = None, partition: int | None = None
     ) -> None:
-        """Add many records, as ``Producer.send_all`` does. Raises what an earlier record has failed with."""
+        """Add many records, as ``Producer.send_all`` does. Raises the error of an earlier failed record."""
         self._core.check_open()
         Producer(self._core.records, self._portal).send_all(records, topic=topic, partition=partition)

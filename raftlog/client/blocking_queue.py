@@ -1,4 +1,4 @@
-"""The blocking side of queues."""
+"""The blocking queue and its jobs, which run the asynchronous ones on the client's thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raftlog.client.settings import settings_of
 
 
 class Job(SyncProxy[AsyncJob]):
-    """A record that this worker has until its lease ends. ``deliveries`` is 1 at the first time.
+    """A record that this worker has until its lease ends. ``deliveries`` is 1 at the first delivery.
 
     Acknowledge it when its work is done. A job that is neither acknowledged nor extended is delivered again.
     """
@@ -46,7 +46,7 @@ class Job(SyncProxy[AsyncJob]):
 
     @property
     def lease_until_ms(self) -> int:
-        """By the wall clock of the brokers."""
+        """End of the lease, in milliseconds of the brokers' wall clock."""
         return self._core.lease_until_ms
 
     ack = blocking(AsyncJob.ack)
@@ -56,7 +56,7 @@ class Job(SyncProxy[AsyncJob]):
 
 
 class Queue(SyncProxy[AsyncQueue]):
-    """A topic that a group works off. The first receive makes the queue."""
+    """A topic whose records a group processes as jobs. The first receive creates the queue."""
 
     ack = blocking(AsyncQueue.ack)
     nack = blocking(AsyncQueue.nack)
@@ -77,13 +77,13 @@ class Queue(SyncProxy[AsyncQueue]):
 
     @settings_of(JobSettings, wanted_jobs)
     def receive(self, *, wait: Duration = 0, **settings: Unpack[JobSettings]) -> list[Job]:
-        """Receive at most ``max`` jobs; none after ``wait``. See ``raftlog.aio.Queue.receive``."""
+        """Receive at most ``limit`` jobs; an empty list after ``wait``. See ``raftlog.aio.Queue.receive``."""
         found = self._portal.call(lambda: self._core.receive(wait=wait, **settings))
         return [Job(each, self._portal) for each in found]
 
     @settings_of(JobSettings, wanted_jobs)
     def jobs(self, *, idle: Duration | None = None, **settings: Unpack[JobSettings]) -> Iterator[Job]:
-        """Jobs without end, or until there was none for ``idle``. See ``raftlog.aio.Queue.jobs``."""
+        """Jobs without end, or until no job came for ``idle``. See ``raftlog.aio.Queue.jobs``."""
         with closing(self._portal.iterated(self._core.jobs(idle=idle, **settings))) as received:
             for job in received:
                 yield Job(job, self._portal)

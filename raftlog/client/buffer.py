@@ -1,4 +1,4 @@
-"""Records between ``send`` and the network: one open batch per partition, and a bound for all.
+"""Holds records between ``send`` and the network: one open batch per partition, and one bound in bytes.
 
 Decides: when a batch is full or due, and whether there is room. Leaves to others: the partition of a record
 (``producer``) and sending (``sender``).
@@ -33,14 +33,14 @@ class PartitionQueue:
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
         self.partition = partition
-        self.wake: Callable[[float], None] = _nobody  # called with the time at which to take; 0 for now
+        self.wake: Callable[[float], None] = _nobody  # with the time to take a batch; 0: now
         self.open: Batch | None = None
         self.closed: deque[Batch] = deque()
-        self.is_leaving = False  # it takes no more records
+        self.is_leaving = False  # the partition takes no more records
 
 
 class Buffer:
-    """All records of a producer without an outcome."""
+    """The records of a producer that have no outcome yet."""
 
     def __init__(
         self, options: ProducerOptions, clock: Clock, loop: asyncio.AbstractEventLoop | None = None
@@ -80,7 +80,7 @@ class Buffer:
     ) -> tuple[Batch, int] | None:
         """Append a record to its partition's open batch; ``None`` without room, or if the partition leaves.
 
-        ``is_named``: for this very partition. ``is_moved``: it has had its room in another partition.
+        ``is_named``: the sender chose the partition. ``is_moved``: the record had room in another partition.
         """
         with self._lock:
             batch = queue.open
@@ -113,9 +113,9 @@ class Buffer:
         is_named: bool = False,
         fills_one: bool = False,
     ) -> int:
-        """Append records in order while there is room; how many. ``fills_one``: only to the open batch.
+        """Append records in order while there is room; returns their number.
 
-        These records have no receipts.
+        ``fills_one``: only to the open batch. These records have no receipts.
         """
         taken = 0
         with self._lock:
@@ -142,7 +142,7 @@ class Buffer:
         return taken
 
     def set_leaving(self, queue: PartitionQueue, *, is_leaving: bool) -> None:
-        """Whether the partition takes no more records. Records that it has stay in it."""
+        """Set whether the partition refuses further records. The records that it has stay in it."""
         with self._lock:
             queue.is_leaving = is_leaving
 
@@ -217,4 +217,4 @@ class Buffer:
 
 
 def _nobody(at: float) -> None:
-    """No sender takes from this queue yet."""
+    """Ignore the call: no sender takes batches from this queue yet."""

@@ -1,9 +1,9 @@
-"""Many records of one topic at once, without a receipt for each.
+"""Appends many records of one topic at once, without a receipt for each.
 
 Decides: which records share a call of the buffer. Leaves to others: the partition of a key
 (``records.keys``), and filling batches (``buffer``). A record costs a third of what it costs by ``send``.
 
-Records of one partition stay in order. So if its queue takes no more for now, all behind them are left, too.
+Records of one partition stay in order: if its queue has no room for now, all later records are left, too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHARED_MAX = 10_000  # records between two looks at the queues
 def append_all(
     router: Router, buffer: Buffer, records: Sequence[Record], partition: int | None
 ) -> list[Record]:
-    """Append records, all to ``partition`` or each by its key; those for which there is no room are left.
+    """Append records, all to ``partition`` or each by its key; return the records for which there is no room.
 
     Raises ``PartitionNotFound`` and ``PartitionDecommissioned``.
     """
@@ -48,7 +48,7 @@ def append_all(
 def _by_queue(
     router: Router, keys: list[bytes], records: list[Record]
 ) -> list[tuple[PartitionQueue, list[Record]]]:
-    """The records with a key, and where they go. ``keys`` are those that are not None."""
+    """The records with a key, by the queue of their partition. ``keys`` are the keys that are not None."""
     with_key = records if len(keys) == len(records) else [one for one in records if one.key is not None]
     found: defaultdict[PartitionQueue, list[Record]] = defaultdict(list)
     for queue, record in zip(router.route_keys(keys), with_key, strict=True):
@@ -64,7 +64,7 @@ def _append(
 
 
 def _append_keyless(router: Router, buffer: Buffer, records: list[Record]) -> list[Record]:
-    """Records without a key: each batch to a random partition."""
+    """Append records without a key, each batch to a random partition; return the records without room."""
     sizes = [*map(size_of, records)]
     while records:
         queue = router.route(None, None, None, sizes[0])
@@ -76,7 +76,7 @@ def _append_keyless(router: Router, buffer: Buffer, records: list[Record]) -> li
 
 
 def _append_each(router: Router, buffer: Buffer, records: list[Record]) -> list[Record]:
-    """With a partitioner of the user, or in turns."""
+    """Append records one by one, by the user's partitioner or round robin; return those without room."""
     for at, record in enumerate(records):
         size_bytes = size_of(record)
         queue = router.route(record.key, record.value, None, size_bytes)

@@ -88,8 +88,8 @@ class AsyncClient:
         self._place = reader_place(rack, max_staleness)
         self._producers: list[AsyncProducer] = []
         self._single: AsyncProducer | None = None
-        self._consumers: list[ConsumerCore] = []  # on the loop of the second client, if there is one
-        self._portal: Portal | None = None  # of consumers, with a client of their own
+        self._consumers: list[ConsumerCore] = []  # they run on the loop of the second client, if there is one
+        self._portal: Portal | None = None  # the thread of the second client, which consumers use
         self._second: AsyncClient | None = None
         self._registered: list[Registered] = []
         self._topics = AsyncTopics(self._session, self._metadata)
@@ -109,7 +109,7 @@ class AsyncClient:
 
     @property
     def _addresses(self) -> str:
-        """The addresses that it was given, separated by commas."""
+        """The addresses that the client was given, separated by commas."""
         return ",".join(self._session.given_urls)
 
     @property
@@ -139,7 +139,7 @@ class AsyncClient:
 
     @property
     def dead_letters(self) -> AsyncDeadLetters:
-        """The records that consumer groups have given up."""
+        """The dead letters: records that consumer groups could not process."""
         return self._dead_letters
 
     @property
@@ -154,7 +154,7 @@ class AsyncClient:
 
     @property
     def schedules(self) -> AsyncSchedules:
-        """Records at the instants of cron expressions."""
+        """The schedules, which send records at the times of cron expressions."""
         return self._schedules
 
     @property
@@ -184,7 +184,7 @@ class AsyncClient:
         await self.close(0 if isinstance(error, asyncio.CancelledError) else "30s")
 
     async def open(self) -> None:
-        """Start; connections are made on demand."""
+        """Open the client; connections are made on demand."""
         if self._session.is_open:
             self._session.check_loop()
         else:
@@ -205,7 +205,7 @@ class AsyncClient:
         await self._session.close()
 
     async def _close_consumers(self) -> None:
-        """On the loop on which they run: that of the second client, or this one."""
+        """Close the consumers on their loop: the second client's, or this client's."""
 
         async def close_all() -> None:
             await asyncio.gather(*(consumer.close() for consumer in self._consumers))
@@ -215,13 +215,14 @@ class AsyncClient:
 
     @settings_of(ProducerSettings, producer_options)
     def producer(self, topic: str | None = None, **settings: Unpack[ProducerSettings]) -> AsyncProducer:
-        """A producer for one topic, or for any if each send names it. Options are checked here.
+        """A producer for one topic, or for any topic if each send names it. Options are checked here.
 
-        ``delivery`` sets what belongs together, and refuses what contradicts it: ``at_most_once`` sends once
-        and waits for nothing, ``at_least_once`` repeats until a majority has stored a record,
-        ``exactly_once`` also sends in transactions. Without it, ``acks`` is ``quorum``, and repetitions are
-        stored once. With a ``transactional_id`` it sends in transactions, each of which is aborted when
-        ``transaction_timeout`` is over. The id belongs to one producer that runs, and to its restarts.
+        ``delivery`` sets options that belong together, and refuses options that contradict it:
+        ``at_most_once`` sends a record once, without an acknowledgement, ``at_least_once`` repeats it until a
+        majority has stored it, ``exactly_once`` also sends in transactions. Without ``delivery``, ``acks`` is
+        ``quorum``, and repetitions are stored once. With a ``transactional_id`` the producer sends in
+        transactions, each of which is aborted after ``transaction_timeout``. The id belongs to one running
+        producer, and to its restarts.
         ``run_epoch`` is for tasks of a sink (``transactions.begin_run``).
         """
         made = AsyncProducer(self._session, self._metadata, topic, producer_options(**settings))
@@ -255,17 +256,17 @@ class AsyncClient:
         )
 
     def consumer_core(self, options: ConsumerOptions) -> ConsumerCore:
-        """A consumer that will run on this client's loop: what both faces stand on."""
+        """A consumer that runs on this client's loop; the blocking and the asynchronous consumer wrap it."""
         core = self._new_core(options)
         self._keep(core)
         return core
 
     def _keep(self, core: ConsumerCore) -> None:
-        """Close this consumer with the client."""
+        """Note a consumer, which is then closed with the client."""
         self._consumers = [consumer for consumer in self._consumers if not consumer.is_closed] + [core]
 
     def _new_core(self, options: ConsumerOptions) -> ConsumerCore:
-        """A consumer that nobody closes. From any thread."""
+        """A consumer that is not closed with the client. May be called from any thread."""
 
         def open_partition(target: TopicPartition) -> AsyncPartition:
             where = target.topic, target.partition
@@ -276,7 +277,7 @@ class AsyncClient:
                 "transactional_id": transactional_id,
                 "transaction_timeout": options.transaction_timeout,
             }
-            producer_options(**settings)  # which are refused now, not when the consumer begins
+            producer_options(**settings)  # refuses wrong settings now, not when the consumer begins
             return partial(self.producer, **settings)
 
         return ConsumerCore(self._session, options, open_partition, self.topics, prepare_producer)
@@ -293,9 +294,9 @@ class AsyncClient:
         return AsyncConsumer(core, portal)
 
     def _background(self) -> tuple[Portal, AsyncClient]:
-        """A client on a loop of its own, which a blocked loop of the application does not stop.
+        """A second client with its own loop, which a blocked loop of the application does not stop.
 
-        Its first consumer that begins opens it.
+        The first consumer that begins opens it.
         """
         if self._portal is None or self._second is None:
             self._portal, place = self._environment.portal(), self._place
@@ -333,8 +334,8 @@ class AsyncClient:
     async def run(self, *, handle_signals: bool | None = None) -> None:
         """Call the decorated functions until ``stop`` or an error; see ``raftlog.Client.run``.
 
-        Signals are left to the application, of which this may be one task among others, unless
-        ``handle_signals`` is True: then SIGINT, SIGTERM and SIGHUP stop this call.
+        Signals are left to the application, unless ``handle_signals`` is True: then SIGINT, SIGTERM and
+        SIGHUP stop this call.
         """
         portal, second = self._background()
         await portal.awaited(second.open)
@@ -349,7 +350,7 @@ class AsyncClient:
             self._portal.post(self._second.workers.stop)
 
     def queue(self, topic: str, *, group: str | None = None) -> AsyncQueue:
-        """The queue in which ``group`` works off a topic; by default a group that has the topic's name."""
+        """The queue of ``group`` on a topic; the default group has the topic's name."""
         return AsyncQueue(self._session, topic, topic if group is None else group)
 
     def partition(
@@ -367,10 +368,10 @@ class AsyncClient:
 
 
 def url_from(environ: Mapping[str, str] | None) -> str:
-    """The URL in the environment, or the default one where there is none or a blank one."""
+    """The URL in the environment, or the default URL if the variable is missing or blank."""
     return (os.environ if environ is None else environ).get(URL_VARIABLE, "").strip() or URL_DEFAULT
 
 
 def rack_from(environ: Mapping[str, str] | None) -> str | None:
-    """The rack in the environment, if there is one."""
+    """The rack in the environment; None if the variable is missing or blank."""
     return (os.environ if environ is None else environ).get(RACK_VARIABLE, "").strip() or None

@@ -1,11 +1,12 @@
-"""Reading from the replica in the reader's rack instead of the leader.
+"""Reads from the replica in the reader's rack instead of the leader.
 
 Decides: which broker a reader with a rack asks first, and for how long it asks the leader instead after a
 replica could not serve. Leaves to others: the leader (``metadata``), and whether a replica is in sync: its
 broker decides that.
 
-A replica that could not serve is avoided for a time that doubles while that repeats, so that a reader does
-not alternate between two brokers. Offsets mean the same at all replicas: nothing is read twice or skipped.
+A replica that could not serve is avoided for a time that doubles with each further failure, so that a reader
+does not alternate between two brokers. Offsets mean the same at all replicas: no record is read twice or
+skipped.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from raftlog.wire import headers, media_types
 
 AVOIDED_MIN_S: Final = 2.0
 AVOIDED_MAX_S: Final = 60.0
-WAIT_MS_MAX: Final = 3_000  # of one request, so that a silent broker is noticed
-PATIENCE_S: Final = 2.0  # for an answer beyond the time that the broker was to wait
+WAIT_MS_MAX: Final = 3_000  # wait of one request, so that a silent broker is noticed
+PATIENCE_S: Final = 2.0  # time for the response, in addition to the broker's wait
 _log = client_logger()
 
 
@@ -42,7 +43,7 @@ class ClosestReplica:
         self._avoided_s = AVOIDED_MIN_S
 
     async def ask(self, path: str, offset: int, wait_ms: int, answer_bytes_max: int) -> Reply | None:
-        """The replica's response to a fetch of ``path``, which has no wait; None: the leader must serve."""
+        """The replica's response to a fetch of ``path``, without a wait; None if the leader must serve."""
         clock = self._session.clock
         ends_at = clock.monotonic() + wait_ms / 1_000
         while (url := await self._url()) is not None:
@@ -67,13 +68,13 @@ class ClosestReplica:
         return None
 
     async def _url(self) -> str | None:
-        """The broker to ask; None where that is the leader."""
+        """The address of the replica to ask; None if the leader must serve."""
         if self._session.clock.monotonic() < self._avoided_until_s:
             return None
         try:
             view = await self._metadata.topic(self._topic)
         except RaftlogError:
-            return None  # asking the leader reports it
+            return None  # the request to the leader reports the error
         if self._partition >= view.partition_count:
             return None
         near = view.replicas[self._partition].get(self._place.rack, ())
@@ -83,7 +84,7 @@ class ClosestReplica:
 
     def _refused(self, url: str, error: RaftlogError) -> None:
         _log.info(
-            "%s/%d is read from its leader for %.0f s: %s: %s",
+            "reading %s/%d from its leader for %.0f s: the replica at %s could not serve: %s",
             *(self._topic, self._partition, self._avoided_s, url, error),
         )
         self._avoided_until_s = self._session.clock.monotonic() + self._avoided_s

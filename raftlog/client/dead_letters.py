@@ -1,4 +1,4 @@
-"""Dead letters of a consumer group as operators see them: list, redrive, discard.
+"""Lists, redrives and discards the dead letters of a consumer group.
 
 Decides: how many requests a call takes. A request that may have settled dead letters is not repeated when its
 answer is lost, because the answer of the repetition would omit them.
@@ -23,12 +23,12 @@ from raftlog.records.tags import TAG_RECORD_HEADER
 from raftlog.wire import dead_letters as wire
 from raftlog.wire.limits import DEAD_LETTERS_MAX
 
-IDS_BYTES_MAX: Final = 3 << 10  # of one URL, beside a cursor
+IDS_BYTES_MAX: Final = 3 << 10  # of the ids in one URL
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record that a group has given up. ``id`` is where the record was first.
+    """A record that a consumer group could not process. ``id`` names the place of the original record.
 
     ``partition`` and ``offset`` are its place in the dead-letter topic. ``value`` is ``None`` if the record
     has none, if it is longer than 1 MiB, and in results of ``redrive`` and ``discard``.
@@ -90,9 +90,9 @@ class AsyncDeadLetters:
         limit: int | None = None,
         dry_run: bool = False,
     ) -> Sequence[DeadLetter]:
-        """Try dead letters again: a selection, or ``all``; returns them, without values.
+        """Let the group process dead letters again, a selection or ``all``; returns them, without values.
 
-        ``dry_run`` returns what would be redriven. After an ``Unknown`` error call it again: dead letters
+        With ``dry_run`` no dead letter is redriven. After an ``Unknown`` error repeat the call: dead letters
         that are settled are not selected again.
         """
         path = wire.REDRIVE.at(topic=topic, group=group)
@@ -159,7 +159,7 @@ def _settled(
 
 
 def _check_ids(ids: object) -> None:
-    """Raise ``TypeError`` for one id, whose letters would be taken for ids."""
+    """Raise ``TypeError`` for a single string, whose characters would be taken for ids."""
     if isinstance(ids, str | bytes):
         raise TypeError("ids: give a list of ids, not one string")
 
@@ -191,7 +191,7 @@ def _key_text(key: Key) -> str:
     try:
         return (encode_key(key) or b"").decode()
     except UnicodeDecodeError:
-        raise InvalidRequest("key: it is not UTF-8; select such records by their ids", field="key") from None
+        raise InvalidRequest("key: not UTF-8; select such records by their ids", field="key") from None
 
 
 def _letter(body: wire.DeadLetterDescription) -> DeadLetter:

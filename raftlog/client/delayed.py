@@ -1,6 +1,6 @@
-"""Delayed messages: send them, and look at, change or cancel what is pending.
+"""Sends delayed messages, and lists, reschedules and cancels pending ones.
 
-Decides: what is repeated. A message whose answer was lost is not sent again, because it could be delivered
+Decides: which requests are repeated. A message whose answer was lost is not sent again: it could be delivered
 twice; changes and cancellations are repeated.
 """
 
@@ -24,7 +24,7 @@ from raftlog.wire import delays as wire
 
 @dataclass(frozen=True, slots=True)
 class DelayedReceipt:
-    """An accepted message: its id, when it is due, and the partition that will have it."""
+    """The receipt of an accepted message: its id, its delivery time, and the partition that will store it."""
 
     id: str
     deliver_at_ms: int
@@ -52,10 +52,9 @@ class AsyncDelayed:
     ) -> DelayedReceipt:
         """Store one record later: after ``delay``, such as ``"30m"``, or at a time.
 
-        ``timestamp`` is that of the record, in topics with create times; without one it is when the record is
-        stored.
-        Returns once the message is accepted for good. After ``CommitUnknown`` or ``ConnectionLost`` it may
-        be accepted or not: ``list`` shows what is pending.
+        ``timestamp`` is the timestamp of the record, in topics with create times; the default is the time at
+        which the record is stored. Returns once the message is durably accepted. After ``CommitUnknown`` or
+        ``ConnectionLost`` the message may be accepted or not: ``list`` shows all pending messages.
         """
         record = record_in_json(value, key=key, partition=partition, headers=headers, tags=tags)
         record.delay, record.deliver_at = _delay_ms(delay, deliver_at), _at_ms(deliver_at)
@@ -69,28 +68,28 @@ class AsyncDelayed:
         return DelayedReceipt(receipt.delayed_id, receipt.deliver_at, int(receipt.partition or 0))
 
     async def list(self, topic: str | None = None) -> list[wire.DelayedMessage]:
-        """All messages that are not in their topics yet, by id; of one topic, or of all."""
-        query = {} if topic is None else {"topic": str.__str__(topic)}  # of an Enum, too
+        """All pending messages, by id: those of one topic, or of all topics."""
+        query = {} if topic is None else {"topic": str.__str__(topic)}  # an Enum is text, too
         return await self._session.all_items(wire.LIST, query=query)
 
     async def describe(self, delayed_id: str) -> wire.DelayedMessageDescription:
-        """One message with its record. Raises ``DelayedNotFound`` and ``DelayedAlreadyDelivered``."""
+        """One pending message with its record. Raises ``DelayedNotFound``, ``DelayedAlreadyDelivered``."""
         return await self._session.call(wire.DESCRIBE, delayed_id=delayed_id)
 
     async def reschedule(
         self, delayed_id: str, *, delay: Duration | None = None, deliver_at: datetime | int | None = None
     ) -> wire.DelayedMessageDescription:
-        """Give a message another time, also one that has failed. Raises as ``describe``.
+        """Change the delivery time of a message, also of a failed one. Raises as ``describe``.
 
-        A ``delay`` is counted from the time at which a broker carries it out.
+        A ``delay`` is counted from the time at which a broker carries out the request.
         """
         body = wire.RescheduleMessage(_delay_ms(delay, deliver_at), _at_ms(deliver_at))
         return await self._session.call(wire.RESCHEDULE, body, delayed_id=delayed_id)
 
     async def cancel(self, delayed_id: str) -> bool:
-        """True if the message is never delivered, false if it is too late.
+        """Cancel a message. True if it will never be delivered, False if it is already delivered.
 
-        Raises ``DelayedNotFound`` for one that was delivered more than 10 minutes ago, or never accepted.
+        Raises ``DelayedNotFound`` if it was delivered more than 10 minutes ago, or never accepted.
         """
         try:
             await self._session.call(wire.CANCEL, delayed_id=delayed_id)
@@ -107,7 +106,7 @@ def record_in_json(
     headers: values.Headers | None,
     tags: Sequence[str],
 ) -> RecordInJson:
-    """A record of a JSON request, whatever its bytes are."""
+    """A record of a JSON request, in base64, so that it may have any bytes."""
     pairs = values.encode_headers(headers, tags)
     content, encoded_key = values.encode_value(value), encode_key(key)
     return RecordInJson(
@@ -140,7 +139,7 @@ class _Produce(msgspec.Struct):
 
 def _delay_ms(delay: Duration | None, deliver_at: datetime | int | None) -> int | None:
     if (delay is None) == (deliver_at is None):
-        raise InvalidRequest("give delay or deliver_at, one of them", field="delay")
+        raise InvalidRequest("give either delay or deliver_at", field="delay")
     return None if delay is None else milliseconds("delay", delay)
 
 

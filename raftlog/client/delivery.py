@@ -29,7 +29,7 @@ _WEAK: Final = ("0", "1")  # acks after which a stored record may be lost
 
 
 def checked(delivery: str) -> Delivery:
-    """The word. Raises ``ValueError`` that names the choices."""
+    """The delivery of this name. Raises ``ValueError`` that names the choices."""
     if delivery not in [*Delivery]:
         raise ValueError(f"delivery is {delivery!r}; choose {', '.join(repr(str(one)) for one in Delivery)}")
     return Delivery(delivery)
@@ -38,9 +38,9 @@ def checked(delivery: str) -> Delivery:
 def of_producer(
     delivery: str | None, acks: str | None, idempotent: bool | None, transactional_id: str | None
 ) -> tuple[str, bool]:
-    """``acks`` and ``idempotent`` where they are not given. Raises ``ValueError`` for a contradiction.
+    """``acks`` and ``idempotent``, with defaults for None. Raises ``ValueError`` for a contradiction.
 
-    Without a ``delivery`` all combinations count that make sense, and records are stored at least once.
+    Without a ``delivery`` no contradiction is checked here, and the default of ``acks`` is ``quorum``.
     """
     if delivery is not None:
         _check_producer(checked(delivery), acks, idempotent, transactional_id)
@@ -54,9 +54,9 @@ def _check_producer(
     says, is_transactional = f"delivery is {str(delivery)!r}", delivery is Delivery.EXACTLY_ONCE
     if delivery is Delivery.AT_MOST_ONCE:
         if acks not in (None, "0"):
-            raise ValueError(f"{says} and acks {acks!r}: nothing is acknowledged then; leave acks out")
+            raise ValueError(f"{says} and acks {acks!r}: such records are not acknowledged; leave acks out")
         if idempotent:
-            raise ValueError(f"{says} and idempotent: nothing is repeated then; leave idempotent out")
+            raise ValueError(f"{says} and idempotent: such records are not repeated; leave idempotent out")
     elif acks in _WEAK:
         raise ValueError(f"{says} and acks {acks!r}: a record could be lost; use 'quorum' or more")
     if is_transactional and idempotent is False:

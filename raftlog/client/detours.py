@@ -1,11 +1,11 @@
-"""Brokers whose advertised address does not answer this client: requests for them go through another broker.
+"""Routes requests through another broker if the leader's advertised address does not answer this client.
 
-Decides: when the way of a request changes. Leaves to others: which other broker answers (``session``). Every
+Decides: when a request takes a detour. Leaves to others: which other broker answers (``session``). Every
 broker forwards requests to the leader of a partition, so one address that can be reached is enough. A direct
 connection saves a hop, and is tried again from time to time.
 
-A broker that has just ended cannot be reached either, but soon another one leads: a detour begins only after
-``AFTER_S`` without an answer.
+A broker that has just stopped cannot be reached either, but another broker soon leads its partitions: a
+detour begins only after ``AFTER_S`` without an answer.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class Detours:
         return address in self._unreachable
 
     def failed(self, address: str, since_s: float, why: str) -> None:
-        """No broker has answered at this address since then."""
+        """Note that no broker has answered at this address since ``since_s``."""
         self._unreachable.setdefault(address, _Unreachable(since_s, why)).why = why
 
     def answered(self, address: str) -> None:
-        """A broker has answered at this address."""
+        """Note that a broker has answered at this address."""
         self._unreachable.pop(address, None)
 
     def is_needed(self, address: str) -> bool:
-        """Whether a request for the broker at this address goes through another one now."""
+        """Whether a request for the broker at this address must now go through another broker."""
         found, now_s = self._unreachable.get(address), self._clock.monotonic()
         if found is None or now_s < found.since_s + AFTER_S:
             return False

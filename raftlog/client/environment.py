@@ -17,9 +17,9 @@ KEEPALIVE_S = 60.0  # less than the idle timeout of brokers, so that they do not
 
 
 class _Resolver(aiohttp.ThreadedResolver):
-    """Finds addresses also once the main thread has ended, when executors take no more work.
+    """Resolves host names even after the main thread has ended, when executors take no more work.
 
-    What is buffered then is still sent, perhaps to a broker that was not connected before.
+    Buffered records are still sent then, perhaps to a broker that has no open connection.
     """
 
     async def resolve(

@@ -1,4 +1,4 @@
-"""Objects of another process: after a fork the child has the objects of a client, but not its thread.
+"""Marks the objects of a client after a fork: the child has the objects, but not the client's thread.
 
 Decides: which objects are marked in the child, so that no call has to compare process ids. Leaves to others:
 what a marked object refuses (``portal``, ``producer``).
@@ -10,7 +10,7 @@ import os
 from typing import Final, Protocol
 from weakref import WeakSet
 
-FORKED: Final = "this client was created in another process; create one after the fork"
+FORKED: Final = "this client was created in the parent process; create a client after the fork"
 
 
 class Forkable(Protocol):
@@ -24,7 +24,7 @@ _made: WeakSet[Forkable] = WeakSet()
 
 
 def mark_in_children(one: Forkable) -> None:
-    """Call its ``end_in_child`` in every process that is forked from now on."""
+    """Call ``end_in_child`` of this object in every process that is forked from now on."""
     _made.add(one)
 
 

@@ -1,4 +1,4 @@
-"""Consumer groups as operators see them. Results are the bodies of the HTTP contract."""
+"""Administers consumer groups. Results are the bodies of the HTTP contract."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ class AsyncGroups:
         force: bool = False,
         dry_run: bool = False,
     ) -> Sequence[wire.OffsetChange]:
-        """Move the committed offsets to a position, or by ``shift``; returns what changes.
+        """Move the committed offsets to a position, or by ``shift``; returns the changes.
 
-        All committed partitions, or those of ``topics``, or ``partitions``. Raises ``Conflict`` for a group
-        with members, unless ``force``.
+        Moves the offsets of all committed partitions, of those of ``topics``, or of ``partitions``. Raises
+        ``Conflict`` for a group with members, unless ``force``.
         """
         from raftlog.client.partition import written_position  # readers need more than other calls
 

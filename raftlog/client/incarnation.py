@@ -1,16 +1,19 @@
-"""One process's use of a transactional id: it opens transactions one after another, and ends each.
+"""Opens and ends the transactions of one process with one transactional id, one after another.
 
 Decides: which transaction comes next, and when this incarnation is over. Leaves to others: the records
-(``producer``), what the user is told (``transaction``), every outcome (brokers).
+(``producer``), the errors that the user gets (``transaction``), every outcome (brokers).
 
 The rules:
 
-1.  The first transaction opens the transactional id, which fences every earlier incarnation. The next ones
-    have the number that came with the outcome of the one before, and cost no request.
-2.  An end may be repeated, to any broker, so it is repeated until the outcome is known or the time is over.
-3.  No transaction begins before the outcome of the one before is known: the end is repeated first, as it was.
+1.  The first transaction opens the transactional id, which fences every earlier incarnation. Each later
+    transaction has the number that came with the outcome of its predecessor, and costs no request.
+2.  A request to end a transaction may be repeated, to any broker: it is repeated until the outcome is known
+    or the time is over.
+3.  No transaction begins before the outcome of its predecessor is known: the request to end the predecessor
+    is repeated first, unchanged.
 4.  An incarnation that was fenced stays fenced: opening the id again would fence the process that has it now.
-5.  An opening has one name until it has an answer: a copy that comes late does not fence what another opened.
+5.  The requests of one opening have the same name until an answer comes: a copy that arrives late does not
+    fence a later incarnation.
 """
 
 from __future__ import annotations
@@ -53,7 +56,10 @@ class TransactionName(NamedTuple):
 
 
 class Incarnation:
-    """``limit_s`` is how long one call may take with all its retries; ``run_epoch`` is of a sink's run."""
+    """The transactions of one process with one transactional id.
+
+    ``limit_s`` bounds one call with all its retries; ``run_epoch`` is the epoch of a sink's run.
+    """
 
     def __init__(
         self, session: Session, name: str, *, timeout_ms: int, limit_s: float, run_epoch: int | None = None
@@ -63,8 +69,8 @@ class Incarnation:
         self._timeout_ms = timeout_ms
         self._limit_s = limit_s
         self._run_epoch = run_epoch
-        self._newest: TransactionName | None = None  # that has begun
-        self._next: TransactionName | None = None  # that may begin without a request
+        self._newest: TransactionName | None = None  # the last transaction that has begun
+        self._next: TransactionName | None = None  # the transaction that may begin without a request
         self._opening = ""  # the name of an opening without an answer
         self._is_open = False
         self._unanswered: bool | None = None  # whether the end without an outcome is a commit
@@ -72,7 +78,7 @@ class Incarnation:
         self.is_closed = False
 
     async def begin(self) -> TransactionName:
-        """The next transaction. Raises ``ProducerFenced`` for ever once another incarnation has the id."""
+        """Begin the next transaction. Raises ``ProducerFenced`` once another incarnation has the id."""
         self._check_free()
         await self.settle()
         self._check_free()  # another task may have been faster
@@ -85,7 +91,7 @@ class Incarnation:
         return self._newest
 
     async def open(self) -> None:
-        """Open the transactional id already now, which ends what an earlier incarnation has left open."""
+        """Open the transactional id now, which ends the open transaction of an earlier incarnation."""
         if self._newest is None and self._next is None:
             self._next = await self._open()
 
@@ -95,7 +101,7 @@ class Incarnation:
         return self._is_open
 
     async def settle(self, limit_s: float | None = None) -> None:
-        """Know the outcome of the transaction before: its end is repeated, as it was."""
+        """Find the outcome of the previous transaction: the request to end it is repeated, unchanged."""
         if self._newest is None or self._unanswered is None:
             return
         try:
@@ -104,7 +110,7 @@ class Incarnation:
             self._unanswered = None  # opening the id after it is refused if another incarnation has it
 
     def begin_end(self, one: TransactionName, *, is_commit: bool) -> None:
-        """The transaction takes no more records, and has no outcome yet."""
+        """Note that the transaction takes no more records, and has no outcome yet."""
         if one == self._newest:
             self._is_open = False
             self._unanswered = is_commit
@@ -137,7 +143,7 @@ class Incarnation:
         member_id: str | None,
         generation: int,
     ) -> None:
-        """Have the commit of the transaction commit these offsets, too. Raises what fences the member."""
+        """Add offsets, which the transaction's commit commits. Raises the error that fences the member."""
         body = AddOffsets(
             group=group,
             offsets=[OffsetCommit(topic, number, offset) for (topic, number), offset in offsets.items()],
@@ -147,16 +153,16 @@ class Incarnation:
         await self._ask(wire.ADD_OFFSETS.at(transaction=one.id), body)
 
     async def prepare(self, one: TransactionName, timeout_ms: int) -> None:
-        """The transaction takes no more records; its outcome is that of its batch."""
+        """Prepare the transaction: it takes no more records, and its batch decides its outcome."""
         body = wire.PrepareTransaction(timeout_ms)
         await self._ask(wire.PREPARE.at(transaction=one.id), body)
         self._is_open = False
-        self._unanswered = True  # to commit it alone is refused as long as it is prepared
+        self._unanswered = True  # brokers refuse to commit it alone as long as it is prepared
 
     async def why_aborted(self, one: TransactionName, error: RaftlogError) -> RaftlogError:
-        """Why others have ended the newest transaction: another incarnation, or its time.
+        """The error that says why the newest transaction was ended: by another incarnation, or its timeout.
 
-        ``error`` where that cannot be found out.
+        Returns ``error`` if the reason cannot be found out.
         """
         try:
             newest = await self._session.call(
@@ -176,7 +182,7 @@ class Incarnation:
         )
 
     def forget(self) -> None:
-        """Open the transactional id again: brokers know it no longer, so no other incarnation has it."""
+        """Open the transactional id again next time: brokers have forgotten it, so no incarnation has it."""
         self._newest = self._next = self._unanswered = None
 
     def _check_free(self) -> None:
@@ -191,7 +197,7 @@ class Incarnation:
             )
 
     async def _end(self, path: str, limit_s: float | None, *, is_first: bool) -> Reply | None:
-        """None if the outcome is forgotten and this was the first request: no commit was carried out."""
+        """End a transaction. None if its outcome is forgotten at the first request: it was not committed."""
         if not is_first:
             return await self._ask(path, limit_s=limit_s)
         clock = self._session.clock

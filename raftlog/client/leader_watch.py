@@ -1,4 +1,4 @@
-"""A request to a partition's leader that ends with its leadership.
+"""Sends a request to a partition's leader, and stops waiting when that leader is replaced.
 
 Decides: when to stop waiting for a silent broker. A stopped process keeps its connections open, so silence
 alone proves little; but once the other brokers report another leader, or the same leader in a later term, the
@@ -16,7 +16,7 @@ from raftlog.client.session import ANSWER_BYTES_MAX, Session
 from raftlog.errors import ConnectionLost, RaftlogError
 from raftlog.wire import media_types
 
-_ELECTION_PAUSE_S = 0.05  # between two questions while there is no leader
+_ELECTION_PAUSE_S = 0.05  # between two requests for the leader while there is none
 
 
 async def ask_leader(
@@ -34,9 +34,9 @@ async def ask_leader(
     transaction: str | None = None,
     answer_bytes_max: int = ANSWER_BYTES_MAX,
 ) -> Reply:
-    """The leader's response. Every ``patience_s`` of silence the other brokers are asked for the leader.
+    """The leader's response. After every ``patience_s`` of silence other brokers are asked who leads.
 
-    Where the leader's address cannot be reached, another broker forwards the request. ``path`` has a query.
+    If the leader's address cannot be reached, another broker forwards the request. ``path`` has a query.
     """
     through = session.through(leader)
     url = f"{leader}{path}&route=none" if through is None else through + path
@@ -58,7 +58,7 @@ async def ask_leader(
             finally:
                 watch.stop()
     except TimeoutError:
-        raise ConnectionLost(f"{leader} lost {topic}/{partition} and did not answer") from None
+        raise ConnectionLost(f"{leader} no longer leads {topic}/{partition} and did not answer") from None
 
 
 class _Watch:
@@ -102,7 +102,7 @@ class _Watch:
         self._timer: asyncio.TimerHandle | None = self._loop.call_later(patience_s, self._doubt)
 
     def stop(self) -> None:
-        """The response has arrived."""
+        """Stop watching: the response has arrived."""
         if self._timer is not None:
             self._timer.cancel()
         if self._look_task is not None:
@@ -129,7 +129,7 @@ class _Watch:
             now_leads, term = view.leaders[self._partition], self._term_in(view)
             if now_leads is None:
                 pause_s = _ELECTION_PAUSE_S
-            elif now_leads != self._leader or term > self._term:  # it was unknown, or is later
+            elif now_leads != self._leader or term > self._term:  # the term was unknown, or a later one began
                 self._scope.reschedule(self._loop.time())
                 return
             else:

@@ -1,4 +1,4 @@
-"""Pages of a list, one request after another."""
+"""Lists the partitions of a topic, as their leaders describe them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from raftlog.wire import bodies, partitions
 if TYPE_CHECKING:
     from raftlog.client.session import Session
 
-TIMEOUT_S: Final = 5.0  # of the lists that name leaders: soon, or not at all
+TIMEOUT_S: Final = 5.0  # of lists that name leaders: a late answer is of no use
 ATTEMPT_TIMEOUT_S: Final = 2.0  # do not wait for a silent broker; ask another
 
 

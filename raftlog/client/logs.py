@@ -1,8 +1,8 @@
-"""Log records of the client, whose handlers never run on the thread of the client's event loop.
+"""Hands log records of the client's event loop to another thread, which runs the log handlers.
 
 Decides: on which thread handlers run. A handler belongs to the application: it may wait for a lock, or for
-room in a producer of this very client, which only the event loop can make. So what is logged on that thread
-is handed over to another one. Records beyond ``RECORDS_MAX`` that wait there are dropped.
+room in a producer of this very client, which only the event loop can make. So log records of that thread are
+handed to another one. At most ``RECORDS_MAX`` log records wait there; further ones are dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _here = threading.local()
 
 
 class _Elsewhere:
-    """A thread that begins with the first record."""
+    """A thread that runs log handlers. It starts with the first log record."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,12 +37,12 @@ class _Elsewhere:
         self._thread: threading.Thread | None = None
 
     def end_in_child(self) -> None:
-        """The thread is in the parent process."""
+        """Start again without a thread, which is in the parent process."""
         self._lock = threading.Lock()
         self._begin_anew()
 
     def hand_over(self, act: Callable[[], object]) -> None:
-        """Do this on the other thread, soon."""
+        """Call ``act`` on the other thread, soon; not if too many calls wait there."""
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
@@ -52,7 +52,7 @@ class _Elsewhere:
             self._acts.put_nowait(act)
 
     def flush(self) -> None:
-        """Wait until what was handed over is done, for ``FLUSH_S`` at most."""
+        """Wait until all calls handed over before are done, for at most ``FLUSH_S``."""
         if self._thread is not None and threading.current_thread() is not self._thread:
             done = threading.Event()
             self.hand_over(done.set)
@@ -62,7 +62,7 @@ class _Elsewhere:
         acts = self._acts
         while True:
             act = acts.get()
-            with contextlib.suppress(BaseException):  # of a handler; there is no caller to tell
+            with contextlib.suppress(BaseException):  # of a handler; no caller could receive the error
                 act()
 
 
@@ -83,14 +83,14 @@ def is_client_thread() -> bool:
 
 
 def client_logger(name: str = "raftlog.client") -> logging.Logger:
-    """A logger whose records are handed over by threads that say so."""
+    """A logger whose records are handed over on threads that called ``hand_over_from_here``."""
     logger = logging.getLogger(name)
     logger.addFilter(_stays_here)
     return logger
 
 
 def _stays_here(record: logging.LogRecord) -> bool:
-    """A filter: whether this thread runs the handlers."""
+    """Whether this thread runs the handlers; if not, the record is handed over. A filter of loggers."""
     if not is_client_thread():
         return True
     _elsewhere.hand_over(partial(logging.getLogger(record.name).handle, record))

@@ -1,4 +1,4 @@
-"""Messages, and chunks of messages with the next offset.
+"""Decodes messages from fetched batches, in chunks with the next offset.
 
 Decides: which records of fetched batches are user records, that no damaged record is delivered, and how much
 of a response is decoded at once. Leaves to others: fetching (``partition``).
@@ -32,7 +32,7 @@ class Message(Struct, frozen=True):
 
     ``key`` and ``value`` are bytes or ``None``, or the results of the partition's decoders.
     ``timestamp_type`` is ``LogAppendTime`` if the leader set the time, ``CreateTime`` if the producer
-    did. A worker always gets ``CreateTime``: retry topics do not keep the other.
+    did. A worker always gets ``CreateTime``: retry topics do not keep the append time.
     """
 
     topic: str
@@ -66,7 +66,7 @@ class Message(Struct, frozen=True):
 class Chunk:
     """Consecutive messages. Continue at ``next_offset``, even after an empty chunk.
 
-    ``skipped`` are the offsets that cannot be decoded, if the reader skips them.
+    ``skipped`` are the offsets of records that cannot be decoded, if the reader skips such records.
     """
 
     messages: list[Message]
@@ -85,12 +85,12 @@ class Chunk:
 
     @property
     def is_up_to_date(self) -> bool:
-        """True if the chunk reached the end of what is committed, of transactions too."""
+        """True if the chunk ends at the last stable offset: no more messages can be read now."""
         return self.next_offset >= self.last_stable_offset
 
 
 class Found(NamedTuple):
-    """The messages of a response, the next offset, and their approximate memory."""
+    """The messages of a response, the next offset, and the approximate memory of the messages in bytes."""
 
     messages: list[Message]
     next_offset: int
@@ -109,7 +109,7 @@ def read_messages(
     skips_undecodable: bool = False,
     tags: TagSelection | None = None,
 ) -> Found:
-    """The messages of fetched batches, from ``first_offset`` on; ``next_offset`` is the broker's.
+    """The messages of fetched batches, from ``first_offset`` on; ``next_offset`` is from the response.
 
     With ``tags`` other messages are left out: brokers send whole batches where tags are not listed. Ends
     early after ``limit`` messages, after ``DECODED_BYTES_MAX`` and before a batch that cannot be decoded.
@@ -165,9 +165,9 @@ class Decoders:
                 raise TypeError(f"{name} is {shown(decoder)}; give a function of bytes, such as json.loads")
 
     def decoded(self, found: Found) -> Found:
-        """Decode keys and values of messages; end before a message that a function cannot decode.
+        """Decode keys and values of messages; end before a message that a decoder cannot decode.
 
-        Raises ``InvalidRecord`` when that is the first one.
+        Raises ``InvalidRecord`` if that is the first message.
         """
         if self.key is None and self.value is None:
             return found
@@ -210,7 +210,7 @@ def _decoded(what: str, decoder: Decoder | None, part: bytes | None) -> object:
 def _readable(
     topic: str, partition: int, batch: Batch, first_offset: int, limit: int | None
 ) -> tuple[list[Message], CorruptBatch | None]:
-    """At most ``limit`` messages, and the damage that ends them."""
+    """At most ``limit`` messages of a batch, and the error for the damage after them, if any."""
     from raftlog.records.reader import iter_records, read_rows  # slow to import; many processes never read
 
     crc = batch.header.crc

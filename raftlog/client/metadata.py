@@ -1,4 +1,4 @@
-"""Cache of the partitions of topics and their leaders.
+"""Caches the partitions of topics and their leaders.
 
 Decides: when an entry is too old. Leaves to others: what to do while a partition has no leader.
 
@@ -39,7 +39,7 @@ _DOUBTFUL = (NotLeader, NoLeader, NotSent, Unknown, Draining, PartitionNotFound,
 class TopicView:
     """A topic as last seen. ``leaders`` are addresses by partition, ``None`` during an election.
 
-    ``terms`` are those of the leaders, or ``UNKNOWN_TERM`` if only the address is known.
+    ``terms`` are the terms of the leaders, or ``UNKNOWN_TERM`` if only the address is known.
     """
 
     name: str
@@ -47,9 +47,9 @@ class TopicView:
     terms: list[int]
     seen_at: float
     version: int
-    replicas: list[dict[str, list[str]]]  # by partition: the addresses of those in sync, by rack
+    replicas: list[dict[str, list[str]]]  # by partition: addresses of in-sync replicas, by rack
     is_suspect: bool = field(default=False)
-    decommissioned: int = field(default=0)  # the last partitions, which take no records
+    decommissioned: int = field(default=0)  # number of last partitions that take no records
 
     @property
     def partition_count(self) -> int:
@@ -71,7 +71,7 @@ class Metadata:
         self._refreshes: dict[str, asyncio.Task[TopicView]] = {}
 
     def cached(self, topic: str) -> TopicView | None:
-        """The entry, without a request."""
+        """The cached entry of a topic; None if it is not cached. Sends no request."""
         return self._topics.get(topic)
 
     async def topic(self, name: str) -> TopicView:
@@ -108,7 +108,7 @@ class Metadata:
         return leader
 
     def correct(self, topic: str, partition: int, error: RaftlogError) -> None:
-        """Update the cache after an error: the named leader, or a stale entry."""
+        """Update the cache after an error: set the leader that it names, or mark the entry as stale."""
         view = self._topics.get(topic)
         if view is None:
             return
@@ -140,7 +140,7 @@ class Metadata:
     def _refreshed(self, name: str, task: asyncio.Task[TopicView]) -> None:
         del self._refreshes[name]
         if not task.cancelled():
-            task.exception()  # all waiting callers have it; a background refresh may fail
+            task.exception()  # all waiting callers have the error; a background refresh may fail
 
     async def _fetch(self, name: str) -> TopicView:
         session = self._session

@@ -1,11 +1,11 @@
-"""A producer's way to fewer partitions: records of decommissioned ones go to the others, in order.
+"""Moves a producer's records from decommissioned partitions to the others, in order.
 
-Decides: when the partitions change, and where each record goes that was turned away. Leaves to others: what a
-refusal means (``pipeline``), the choice of a partition (``partitioners``).
+Decides: when the partitions change, and the new partition of each refused record. Leaves to others: the
+meaning of a refusal (``pipeline``), the choice of a partition (``partitioners``).
 
-From the first refusal on, the partitions that leave take no more records, and send nothing that was not sent
-yet. Once everything in flight has its outcome, the records that are left get new partitions, and only then
-``send`` uses the new ones. So the records of a key stay in order.
+From the first refusal on, the decommissioned partitions take no more records, and send no further batches.
+Once every batch in flight has its outcome, the remaining records get new partitions, and only then ``send``
+uses the new partitions. So the records of a key stay in order.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Narrowing:
         self._router = router
         self._buffer = buffer
         self._fail = fail
-        self._leaving: dict[PartitionQueue, list[Batch] | None] = {}  # what each has handed over
+        self._leaving: dict[PartitionQueue, list[Batch] | None] = {}  # the batches that each has handed over
 
     def shrink(self, count: int) -> list[PartitionQueue]:
-        """Only so many partitions stay. Returns those that are to leave by this."""
+        """Keep only the first ``count`` partitions. Returns the queues that must leave now."""
         self.count = max(1, min(self.count, count))
         more = [queue for queue in self._router.queues[self.count :] if queue not in self._leaving]
         for queue in more:
@@ -43,7 +43,7 @@ class Narrowing:
         return more
 
     def left(self, queue: PartitionQueue, batches: list[Batch]) -> list[PartitionQueue] | None:
-        """A partition has left, with the records that it had. Once all have, those that got records."""
+        """Take the batches of a leaving queue. After the last one, returns the queues that got records."""
         self._leaving[queue] = batches
         if None in self._leaving.values():
             return None
@@ -72,7 +72,7 @@ class Narrowing:
         except RaftlogError as error:
             self._fail(error)
             return error
-        except BaseException as error:  # the partitioner's; the other records go on
+        except BaseException as error:  # of the partitioner; the other records are still placed
             failure = InvalidRecord(
                 f"the partitioner raised {described(error)}; "
                 f"{batch.topic} has {counted(self.count, 'partition')}"

@@ -77,7 +77,7 @@ class TimeoutSettings(TypedDict, total=False):
 
 
 class PlaceSettings(TypedDict, total=False):
-    """Options of readers with a place. ``reader_place`` checks them."""
+    """Options of readers with a rack. ``reader_place`` checks them."""
 
     rack: str | None  # None: readers read from leaders, else from the replicas in this rack
     max_staleness: Duration | None  # None: "10s"; how old the knowledge of a replica in the rack may be
@@ -88,7 +88,7 @@ class ClientSettings(TimeoutSettings, PlaceSettings, total=False):
 
 
 class TagSettings(TypedDict, total=False):
-    """Options of what selects records by their tags."""
+    """Options that select records by their tags."""
 
     tags: Sequence[str] | None  # None: all records; else those with any of these tags
     tags_all: Sequence[str] | None  # None: all records; else those with all of these tags
@@ -224,8 +224,8 @@ def milliseconds(name: str, value: Duration) -> int:
 def broker_urls(url: str | Sequence[str]) -> tuple[str, ...]:
     """The HTTP addresses of ``raftlog://host:port,host:port``, of an ``http://`` URL, or of a list of these.
 
-    The first part may omit its scheme, every part its port. A part of a text has the scheme of the part
-    before, unless it names another: a broker of an ``https://`` URL is never asked without TLS.
+    The first part may omit its scheme, every part its port. In a text, a part without a scheme has the scheme
+    of the previous part: a broker of an ``https://`` URL is never asked without TLS.
     """
     parts = _with_schemes(url.split(",")) if isinstance(url, str) else [*url]
     found = [_broker_url(part) for part in parts]

@@ -1,4 +1,4 @@
-"""Reading one partition: chunks from a position, following the end, and finding offsets.
+"""Reads one partition: chunks from a position, new messages at its end, and the offset of a position.
 
 Decides: the form of a position in a request and when a read is retried. Leaves to others:
 decoding (``messages``), finding the leader (``metadata``) and the replica in the reader's rack (``closest``).
@@ -65,7 +65,7 @@ class TailSettings(TagSettings, total=False):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Result and cost of one fetch, or of several successive ones."""
+    """Result and cost of one fetch, or of several successive fetches."""
 
     chunk: Chunk
     body_bytes: int
@@ -87,7 +87,7 @@ class _Part:
         )
 
     def is_enough(self, limit: int | None, max_bytes: int) -> bool:
-        """True if the read is complete. Without a limit one response is enough."""
+        """True if the read is complete. Without a ``limit`` one response is enough."""
         return (
             limit is None
             or len(self.chunk) >= limit
@@ -139,8 +139,8 @@ class AsyncPartition:
         ``undecodable="skip"`` skips it. ``isolation="uncommitted"`` also returns messages of open and aborted
         transactions. With ``tags``, ``tags_all`` and ``tags_none`` (any, all, none of these) other messages
         are skipped: ``next_offset`` is past them, and a chunk without messages may end before the end of the
-        partition. With ``min_offset``, one past the offset of a receipt, all records below are known. Raises
-        ``OffsetOutOfRange`` outside the log and ``CorruptBatch`` rather than damaged messages.
+        partition. With ``min_offset``, one past the offset of a receipt, the response knows all records below
+        it. Raises ``OffsetOutOfRange`` outside the log and ``CorruptBatch`` for damaged messages.
         """
         skips = _is_skipping(undecodable)
         _check_isolation(isolation)
@@ -167,13 +167,13 @@ class AsyncPartition:
                 )
             except RaftlogError:
                 if read.has_content:
-                    return read.chunk  # the next read reports it again
+                    return read.chunk  # the next read reports the error again
                 raise
             read = read.then(part)
             if part.chunk.next_offset <= at or (read.has_content and read.is_enough(limit, max_bytes)):
                 return read.chunk
             if selection is not None and not read.has_content and clock.monotonic() >= ends_at:
-                return read.chunk  # all was skipped, and there may be much more
+                return read.chunk  # all messages were skipped, and many more may follow
             at = read.chunk.next_offset
             bytes_left = max(1, max_bytes - read.body_bytes)
             count_left = None if limit is None else limit - len(read.chunk)
@@ -215,10 +215,10 @@ class AsyncPartition:
                 yield message
 
     async def offset_at(self, position: Position = "latest") -> int:
-        """The offset of a position: for a time, of the first message since.
+        """The offset of a position; for a time, the offset of the first message since then.
 
-        ``"latest"`` is the end of what can be read: the first message of the oldest open transaction, or one
-        past the newest message.
+        ``"latest"`` is the end of the readable messages: the first message of the oldest open transaction, or
+        one past the newest message.
         """
         found = await self._session.call(
             partitions.OFFSET_AT,
@@ -232,7 +232,7 @@ class AsyncPartition:
         return position if type(position) is int and position >= 0 else await self.offset_at(position)
 
     def _bytes_of(self, count: int) -> int:
-        """Approximate bytes of ``count`` messages in a response. If it is too low, a read continues."""
+        """Estimated bytes of ``count`` messages in a response. If it is too low, the read continues."""
         return int(_MARGIN * self._message_bytes * count) + 1
 
     async def _fetch(
@@ -325,7 +325,7 @@ class AsyncPartition:
 
 
 def written_position(position: Position) -> str:
-    """A position as the HTTP API takes it. Raises ``ValueError``."""
+    """The text of a position for the HTTP API. Raises ``ValueError``."""
     if isinstance(position, datetime):
         return f"timestamp:{timestamp_ms(position)}"
     if isinstance(position, int) and not isinstance(position, bool):
@@ -355,7 +355,7 @@ def _check_min_offset(min_offset: int | None) -> None:
 
 
 def _written(selection: TagSelection | None) -> str:
-    """A selection in a query."""
+    """The query parameters of a tag selection."""
     if selection is None:
         return ""
     lists = zip(FIELDS, (selection.any, selection.all, selection.none), strict=True)

@@ -1,8 +1,8 @@
-"""The partition of a record.
+"""Chooses the partition of a record.
 
 Decides: an explicit partition is used; a key is hashed with murmur2, as in every Kafka client;
 a record without a key goes to a random partition per batch (so that batches are large)
-or to each in turn; a user's function overrides all but an explicit partition.
+or to each partition in turn; a user's function overrides all but an explicit partition.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Router:
     ) -> None:
         self.topic = topic
         self.queues: list[PartitionQueue] = []
-        self.known: list[PartitionQueue] = []  # and those of partitions that take no more records
+        self.known: list[PartitionQueue] = []  # ``queues``, and those of decommissioned partitions
         self._buffer = buffer
         self._batch_bytes = buffer.batch_bytes
         self._rng = rng
@@ -45,14 +45,14 @@ class Router:
         self._sticky: PartitionQueue | None = None
 
     def set_queues(self, queues: list[PartitionQueue]) -> None:
-        """Use these partitions from now on."""
+        """Use the partitions of these queues from now on."""
         self.queues = queues
         self.known = [*queues, *self.known[len(queues) :]]
         self._by_key = {}
         self._sticky = None
 
     def narrowed(self, count: int) -> Router:
-        """Another one for the first ``count`` partitions."""
+        """Another router, for the first ``count`` partitions."""
         made = Router(
             self.topic,
             buffer=self._buffer,
@@ -85,7 +85,7 @@ class Router:
         return queue
 
     def _chosen(self, choose: Partitioner, key: bytes | None, value: bytes | None) -> PartitionQueue:
-        """The choice of the user's function, which runs on the thread of its caller and may end that."""
+        """The queue that the user's function chooses, on the caller's thread. ``SystemExit`` is passed on."""
         try:
             chosen = called("the partitioner", choose, self.topic, key, value, len(self.queues))
         except ProcessEnd as end:
@@ -94,7 +94,7 @@ class Router:
 
     @property
     def hashes(self) -> bool:
-        """Whether the key decides, and records without one go to a random partition for each batch."""
+        """Whether keys are hashed, and each batch of records without a key goes to a random partition."""
         return self._custom is None and self._sticks
 
     def route_keys(self, keys: Sequence[bytes]) -> list[PartitionQueue]:

@@ -1,4 +1,4 @@
-"""Operations on partitions: leadership, replicas, deletion, archiving, and unsafe recovery.
+"""Administers partitions: leadership, replicas, deletion, archiving, and unsafe recovery.
 
 Results are the bodies of the HTTP contract. Changes of replicas and unsafe recovery are not retried: after an
 unknown outcome, check before trying again.
@@ -38,9 +38,9 @@ class AsyncPartitions:
     ) -> bodies.Leadership:
         """Transfer leadership to ``to``, or to the most up-to-date replica. Returns once it leads.
 
-        ``leader_epoch`` is the epoch of the leader that is to lead no longer; without ``to`` the default is
-        the current leader's. Safe to repeat with ``leader_epoch``: once a leader of a later epoch leads, the
-        call changes nothing.
+        ``leader_epoch`` is the epoch of the leader to replace; without ``to`` the default is the current
+        leader's epoch. Safe to repeat with ``leader_epoch``: once a later epoch has begun, the call changes
+        nothing.
         Raises ``InvalidRequest``, ``Conflict``, ``LeadershipNotMoved``.
         """
         if to is None and leader_epoch is None:
@@ -57,7 +57,7 @@ class AsyncPartitions:
     async def add_replica(
         self, topic: str, partition: int, broker: int, *, wait: Duration | None = None
     ) -> bodies.PartitionDescription:
-        """Add a replica. With ``wait`` it returns when the move is complete, or the time is up."""
+        """Add a replica. With ``wait`` the call returns when the move is complete, or after ``wait``."""
         body = bodies.OneReplica(broker)
         return await self._move(partitions.ADD_REPLICA, topic, partition, body, wait)
 
@@ -76,7 +76,7 @@ class AsyncPartitions:
         return await self._move(partitions.SET_REPLICAS, topic, partition, body, wait)
 
     async def delete_before(self, topic: str, partition: int, offset: int) -> bodies.RecordsDeleted:
-        """Delete the records of a partition below ``offset``: none of them is read any more after the return.
+        """Delete the records of a partition below ``offset``. After the return no reader gets them.
 
         Safe to repeat: a log that begins at ``offset`` or above stays as it is. Raises ``InvalidRequest``
         above the high watermark, and for compacted and internal topics, ``Conflict`` inside an open
@@ -89,11 +89,11 @@ class AsyncPartitions:
     async def set_archived(
         self, topic: str, partition: int, offset: int, *, allow_lower: bool = False
     ) -> bodies.ArchivedUpTo:
-        """Say that all records of a partition below ``offset`` are in an archive.
+        """Declare that all records of a partition below ``offset`` are in an archive.
 
-        Retention of topics with ``retention.archive.required`` deletes no other records. Safe to repeat: a
-        lower offset than before changes nothing, unless ``allow_lower``. Raises ``InvalidRequest`` above the
-        last stable offset, and for internal topics.
+        Retention of topics with ``retention.archive.required`` deletes only archived records. Safe to repeat:
+        an offset below the stored one changes nothing, unless ``allow_lower``. Raises ``InvalidRequest``
+        above the last stable offset, and for internal topics.
         """
         return await self._session.call(
             partitions.SET_ARCHIVED,
@@ -105,9 +105,9 @@ class AsyncPartitions:
     async def unsafe_recover(
         self, topic: str, partition: int, *, confirm: str | None = None
     ) -> bodies.PartitionDescription:
-        """Recover from a survivor; entries that only the lost majority holds are lost.
+        """Recover a partition from a surviving replica; entries that only the lost majority holds are lost.
 
-        Raises ``Conflict`` with an estimate unless ``confirm`` is its ``details["confirm"]``.
+        Raises ``Conflict`` with an estimate of the loss, unless ``confirm`` is its ``details["confirm"]``.
         """
         return await self._session.call(
             partitions.UNSAFE_RECOVER,

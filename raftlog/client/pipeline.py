@@ -1,4 +1,4 @@
-"""Order of the batches of one partition: which may be sent next, its sequence, and the effect of failures.
+"""Orders the batches of one partition: the next batch to send, its sequence, and the effect of failures.
 
 Decides, without IO: everything that keeps a partition's records in order and free of duplicates.
 Leaves to others: sending (``sender``), and detecting duplicates (the broker).
@@ -13,14 +13,15 @@ The rules:
     state of a producer accepts any sequence, so a second batch must not overtake the first.
 4.  After a failure nothing is sent until no batch is in flight. Then the batches without an outcome
     are sent again, in the same order with the same numbers.
-5.  A failed batch leaves a gap that nothing may follow: the epoch rises, numbers restart at
-    0, and a broker refuses late batches of the old epoch. Batches that were definitely not written
-    get new numbers. Those that may have been written fail, too, as unknown, since a new number
+5.  A failed batch leaves a gap, and no batch may follow it in the same epoch: the epoch rises, numbers
+    restart at 0, and a broker refuses late batches of the old epoch. Batches that were definitely not
+    written get new numbers. Batches that may have been written fail, too, as unknown, since a new number
     could duplicate them.
-6.  A transaction has one epoch. Its first failed batch decides that it is aborted, so the batches behind
-    that one fail with it, and a later number is never sent in place of another.
-7.  A decommissioned partition refuses its oldest batch only when it neither has it nor ever will, and so
-    none behind it. All batches are handed back, for other partitions. Its numbers are not used again.
+6.  A transaction has one epoch. Its first failed batch decides that it is aborted, so all later batches
+    fail, too, and get no new numbers.
+7.  A decommissioned partition refuses the oldest batch only if it does not have this batch and will never
+    have it; then it has no later batch either. All batches are handed back, for other partitions. Their
+    numbers are not used again.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class InFlightBatch:
     was_first: bool = False  # no batch without an outcome preceded it when it was sent
     may_be_written: bool = False  # an attempt ended with an unknown outcome
     failure: RaftlogError | None = None
-    earlier_failure: RaftlogError | None = None  # of the previous attempt
+    earlier_failure: RaftlogError | None = None  # the error of the previous attempt
     attempts: int = 0
     renumbered: int = 0  # number of times that a broker refused its number
     encoded: bytes = b""
@@ -75,8 +76,8 @@ class InFlightBatch:
 class RetryDecision:
     """Result of a failure: failed batches with their errors, and the error of the first remaining batch.
 
-    ``handed_back`` were not stored, as the partition takes no more records. ``deadline`` is when that batch
-    fails, in seconds of the clock.
+    The batches in ``handed_back`` were not stored, because the partition takes no more records. ``deadline``
+    is the time at which the first remaining batch fails, in seconds of the clock.
     """
 
     given_up: list[tuple[Batch, RaftlogError]]
@@ -89,8 +90,8 @@ class RetryDecision:
 class Pipeline:
     """The batches of one partition that were sent and have no outcome yet, and the next number.
 
-    ``in_flight_max`` is 1 for a producer without an id, whose order depends on waiting. ``transaction_epoch``
-    is that of a transaction.
+    ``in_flight_max`` is 1 for a producer without an id, which keeps the order only by waiting.
+    ``transaction_epoch`` is the epoch of a transaction.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class Pipeline:
         return not self._in_flight
 
     def forget_proof(self) -> None:
-        """Send one by one again: brokers may have expired this producer."""
+        """Send batches one by one again: brokers may have expired this producer."""
         self._is_proven = False
 
     def next_to_send(self, take: Callable[[], Batch | None]) -> InFlightBatch | None:
@@ -148,14 +149,14 @@ class Pipeline:
         return in_flight
 
     def delivered(self, in_flight: InFlightBatch) -> None:
-        """The batch is stored."""
+        """Note that the batch is stored."""
         self._land(in_flight, _State.DONE)
         if not self._has_failed:
             self._is_proven = True
         self._drop_gone()
 
     def failed(self, in_flight: InFlightBatch, error: RaftlogError) -> None:
-        """An attempt ended with an error."""
+        """Note that an attempt ended with an error."""
         self._land(in_flight, _State.QUEUED)
         in_flight.failure = error
         in_flight.may_be_written |= not error.is_definite
@@ -187,7 +188,7 @@ class Pipeline:
 
     def abandon(self) -> list[tuple[Batch, RaftlogError]]:
         """Fail all batches, in flight or not, because the producer is closed."""
-        closed = NotSent("the producer was closed before this was sent")
+        closed = NotSent("the producer was closed before the record was sent")
         left = [one for one in self._in_flight if one.place is not _State.DONE]
         for in_flight in left:
             if in_flight.place is _State.IN_FLIGHT:
@@ -205,9 +206,9 @@ class Pipeline:
             self._in_flight.popleft()
 
     def _is_turned_away(self, first: InFlightBatch) -> bool:
-        """Rule 7. A partition that has been removed cannot say what it had."""
+        """Whether to hand all batches back (rule 7). A removed partition cannot say what it stored."""
         if isinstance(first.failure, PartitionDecommissioned) and self._in_flight_max > 1:
-            return True  # it recognises what it has by its number
+            return True  # the partition recognises a stored batch by its number
         is_gone = isinstance(first.failure, PartitionDecommissioned | PartitionNotFound)
         return is_gone and not first.may_be_written
 
@@ -230,7 +231,7 @@ class Pipeline:
         return not error.retryable
 
     def _only_needs_a_number(self, first: InFlightBatch) -> bool:
-        """A broker lost the state of this producer, and this batch was definitely not written."""
+        """Whether a new number is enough: a broker lost the producer's state, and wrote no batch."""
         return (
             isinstance(first.failure, OutOfOrderSequence | ProducerFenced)
             and self._retries
@@ -239,7 +240,7 @@ class Pipeline:
         )
 
     def _give_up_others(self) -> list[tuple[Batch, RaftlogError]]:
-        """Rule 6. The first batch has failed already."""
+        """Fail the remaining batches of a transaction (rule 6). The first batch has failed already."""
         others = [one for one in self._in_flight if one.place is not _State.DONE]
         self._in_flight.clear()
         for one in others:
@@ -247,7 +248,7 @@ class Pipeline:
         return [(one.batch, _last_word(one)) for one in others]
 
     def _begin_epoch(self) -> list[tuple[Batch, RaftlogError]]:
-        """Rule 5. The first batch has failed already, or gets a new number like the others."""
+        """Begin the next epoch (rule 5). The first batch has failed already, or gets a new number, too."""
         lost: list[tuple[Batch, RaftlogError]] = []
         kept: deque[InFlightBatch] = deque()
         for in_flight in self._in_flight:
@@ -276,6 +277,6 @@ def _last_word(in_flight: InFlightBatch) -> RaftlogError:
     if failure is not None and not (failure.is_definite and in_flight.may_be_written):
         return failure
     why = "an earlier batch has failed" if failure is None else str(failure)
-    unknown = CommitUnknown(f"an attempt to send this got no response, and then: {why}")
+    unknown = CommitUnknown(f"an attempt to send the record got no response, and then: {why}")
     unknown.__cause__ = failure
     return unknown

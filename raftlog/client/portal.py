@@ -1,7 +1,7 @@
-"""Runs calls of ordinary threads on the client's event loop, which has a thread of its own.
+"""Runs calls of other threads on the client's event loop, which has its own thread.
 
-Decides: how a blocking call is made from an asynchronous one, for all of them. ``blocking`` keeps names,
-signatures and docstrings, so that both clients stay equal.
+Decides: how a blocking call runs an asynchronous one. ``blocking`` keeps names, signatures and docstrings, so
+that both clients stay equal.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Portal:
             raise
 
     def end(self, close: Callable[[], Awaitable[object]]) -> None:
-        """Close a part of the client. Nothing happens once the client is closed, by another thread too."""
+        """Close a part of the client. Does nothing once the client is closed, also by another thread."""
         try:
             if self._is_open:
                 self.call(close)
@@ -102,7 +102,7 @@ class Portal:
             raise RaftlogError(CLOSED_MEANWHILE) from error
 
     def post(self, callback: Callable[[], None]) -> None:
-        """Run ``callback`` on the loop soon. Also from a signal handler; nothing happens after ``close``."""
+        """Run ``callback`` on the loop soon, also from a signal handler; not after ``close``."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback)
 
@@ -143,11 +143,11 @@ class Portal:
                 self._is_open = False  # also if the loop has failed
             self._loop.close()
             for future in tuple(self._pending):
-                with contextlib.suppress(InvalidStateError):  # its caller has cancelled it meanwhile
-                    future.set_exception(RaftlogError("the client's thread has ended before this call"))
+                with contextlib.suppress(InvalidStateError):  # its caller has cancelled the call meanwhile
+                    future.set_exception(RaftlogError("the client's thread ended before this call"))
 
     def _run_until_stopped(self) -> None:
-        """``sys.exit`` in a function of the user, such as a decoder, ends its call but not the loop."""
+        """Run the loop. ``sys.exit`` in a function of the user, such as a decoder, does not end it."""
         while True:
             try:
                 self._loop.run_forever()
@@ -165,7 +165,7 @@ class Portal:
 
 
 class _Steps(Generic[Result]):
-    """The steps of an asynchronous generator, each of them a task of its own."""
+    """The steps of an asynchronous generator, each in its own task."""
 
     def __init__(self, source: AsyncGenerator[Result, None]) -> None:
         self._source = source
@@ -177,7 +177,7 @@ class _Steps(Generic[Result]):
         return await self._source.__anext__()
 
     async def close(self) -> None:
-        """Close the generator, once a step that is interrupted has ended: it may have a request to end."""
+        """Close the generator, once an interrupted step has ended: the step may have to end a request."""
         if self._step is not None and not self._step.done():
             if not self._step.cancelling():
                 self._step.cancel()
@@ -186,7 +186,7 @@ class _Steps(Generic[Result]):
 
 
 class SyncProxy(Generic[Core]):
-    """The blocking side of an asynchronous object."""
+    """A blocking object that runs the methods of an asynchronous object."""
 
     def __init__(self, core: Core, portal: Portal) -> None:
         self._core = core

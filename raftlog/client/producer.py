@@ -1,4 +1,4 @@
-"""Producing: records in, receipts out.
+"""Produces records, and returns their receipts.
 
 Decides: the partition and the bytes of a record. Leaves to others: filling batches
 (``buffer``), the order of sending (``pipeline``), and the requests (``sender``).
@@ -59,23 +59,23 @@ class AsyncProducer:
         self._topic = topic
         self._options = options
         self._is_traced = tracing.is_active()
-        self._transaction = transaction  # that all records belong to
+        self._transaction = transaction  # the transaction of all records
         self._incarnation = _incarnation(session, options) if transaction is None else None
         self._of_transaction: AsyncProducer | None = None
         self._producer_ids = ProducerIdRequests(session)
         self._loop = asyncio.get_running_loop()
         self._buffer = Buffer(options, session.clock, self._loop)
         self._routers: dict[str, Router] = {}
-        self._narrowings: dict[str, Narrowing] = {}  # of topics some of whose partitions leave
+        self._narrowings: dict[str, Narrowing] = {}  # by topic with decommissioned partitions
         self._has_narrowed: set[str] = set()
-        self._senders: dict[PartitionQueue, PartitionSender] = {}  # of partitions that have had a record
+        self._senders: dict[PartitionQueue, PartitionSender] = {}  # by queue that has had a record
         self._thread = threading.get_ident()
         self._waiting_for_room: list[asyncio.Future[None]] = []
         self._errors: list[RaftlogError] = []
         self._failed_count = 0
         self._closed_seen = 0
         self._is_closed = False
-        self._is_forked = False  # its event loop is in another process
+        self._is_forked = False  # the event loop is in the parent process
         mark_in_children(self)
 
     async def __aenter__(self) -> Self:
@@ -143,8 +143,8 @@ class AsyncProducer:
     ) -> None:
         """Send many records without a receipt for each; waits while the buffer is full.
 
-        Keys, values and header values of a ``Record`` are bytes or None. What fails is raised when the block
-        ends.
+        Keys, values and header values of a ``Record`` are bytes or None. Failures are raised at the end of
+        the producer's ``async with`` block.
         """
         self._session.check_loop()
         while records := self.append_all(records, topic, partition):
@@ -157,18 +157,18 @@ class AsyncProducer:
 
     @property
     def incarnation(self) -> Incarnation:
-        """The use of its transactional id. For the client only."""
+        """The incarnation of the transactional id. For the client only."""
         if self._incarnation is None:
             raise RuntimeError(
-                "this producer has no transactions: make it with transactional_id=..., one for each producer "
-                "that runs"
+                "this producer has no transactions: create it with transactional_id=..., another id for each "
+                "running producer"
             )
         return self._incarnation
 
     async def flush(self, timeout: Duration | None = None) -> None:
-        """Send everything now and wait until every record has its outcome, good or bad.
+        """Send all records now and wait until each has its outcome, success or failure.
 
-        Raises ``TimeoutError`` when that takes longer than ``timeout``; the records stay in the buffer.
+        Raises ``TimeoutError`` after ``timeout``; the records stay in the buffer.
         """
         self._session.check_loop()
         async with asyncio.timeout(None if timeout is None else seconds("timeout", timeout)):
@@ -183,7 +183,7 @@ class AsyncProducer:
         if self._incarnation is not None:
             self._incarnation.is_closed = True
         if self._of_transaction is not None:
-            await self._of_transaction.close(0)  # its end is left to its block
+            await self._of_transaction.close(0)  # its block ends the transaction
         limit_s = seconds("timeout", timeout)
         if limit_s and self._buffer.unfinished:
             try:
@@ -196,8 +196,8 @@ class AsyncProducer:
             self._sender(queue)
         for sender in list(self._senders.values()):
             await sender.close()
-        for batch in tuple(self._buffer.unfinished):  # that partitions have handed over meanwhile
-            self._finish(batch, NotSent("the producer was closed before this was sent"))
+        for batch in tuple(self._buffer.unfinished):  # batches handed over meanwhile
+            self._finish(batch, NotSent("the producer was closed before the record was sent"))
         await self._producer_ids.close()
         self._let_waiting_go()
 
@@ -243,7 +243,7 @@ class AsyncProducer:
     ) -> tuple[Batch, int] | None:
         """Append a record to the buffer; ``None`` when ``make_ready`` has to be awaited first.
 
-        For any thread. Raises ``InvalidRecord`` for an invalid record, ``RuntimeError`` after a fork.
+        May be called from any thread. Raises ``InvalidRecord``, and ``RuntimeError`` after a fork.
         """
         router = self._routers.get(topic or self._topic or "")
         if router is None or self._is_closed:
@@ -276,9 +276,9 @@ class AsyncProducer:
     def append_all(
         self, records: Sequence[Record], topic: str | None, partition: int | None
     ) -> Sequence[Record]:
-        """Append records to the buffer, without receipts; those for which ``make_ready`` has to be awaited.
+        """Append records to the buffer, without receipts. Returns the rest, which needs ``make_ready`` first.
 
-        For any thread. Their parts are bytes, and are not checked. Raises ``PartitionNotFound``.
+        For any thread. Keys and values are bytes, which are not checked. Raises ``PartitionNotFound``.
         """
         router = self._routers.get(topic or self._topic or "")
         if router is None or self._is_closed:
@@ -289,7 +289,7 @@ class AsyncProducer:
     async def make_ready(self, topic: str | None) -> None:
         """Wait until the topic is known, or until room may have been released. Then append again.
 
-        Raises ``NotSent`` once the producer is closed, and what ends the search for the topic's partitions.
+        Raises ``NotSent`` once the producer is closed, and the error that ends the search for the partitions.
         """
         name = topic or self._topic or ""
         if name not in self._routers:
@@ -346,10 +346,10 @@ class AsyncProducer:
                 "`with producer.transaction() as tx: tx.send(...)`"
             )
         if not (topic or self._topic):
-            raise ValueError("topic: this producer was made without one, so each send names its topic")
+            raise ValueError("topic: this producer was created without a topic; name a topic in each send")
 
     def _in_transaction(self, transaction: TransactionName) -> AsyncProducer:
-        """The producer of the records of a transaction."""
+        """Create the producer of the records of a transaction."""
         made = AsyncProducer(self._session, self._metadata, self._topic, self._options, transaction)
         self._of_transaction = made
         return made
@@ -363,7 +363,7 @@ class AsyncProducer:
         self._routers[topic] = router
 
     def _widen(self, router: Router, partition_count: int) -> None:
-        """A partition that takes records again keeps its queue, and so the numbers of its batches."""
+        """Add queues up to ``partition_count``. A recommissioned partition keeps its queue and numbers."""
         queues = router.known[:partition_count]
         for queue in queues[len(router.queues) :]:
             self._buffer.set_leaving(queue, is_leaving=False)
@@ -374,7 +374,7 @@ class AsyncProducer:
         router.set_queues(queues)
 
     def _narrow(self, router: Router, partition_count: int) -> None:
-        """The last partitions take no more records: theirs go to the others."""
+        """Move the records of the last partitions, which take no more records, to the first ones."""
         for queue in self._narrowing(router).shrink(partition_count):
             self._sender(queue).leave()
 
@@ -396,7 +396,7 @@ class AsyncProducer:
 
     def _left(self, queue: PartitionQueue, batches: list[Batch]) -> None:
         if self._buffer.is_closed:
-            return  # no record moves to a partition whose sender may have ended: ``close`` fails it
+            return  # senders may have ended: ``close`` fails the records instead
         targets = self._narrowing(self._routers[queue.topic]).left(queue, batches)
         if targets is None:
             return
@@ -445,7 +445,7 @@ class AsyncProducer:
             self._pump(queue)
 
     def _waker(self, queue: PartitionQueue) -> Callable[[float], None]:
-        """Called under the buffer's lock, from any thread."""
+        """A function that wakes the sender of a queue. Called under the buffer's lock, from any thread."""
         loop, thread, clock = self._loop, self._thread, self._session.clock
 
         def wake_here(at: float) -> None:
@@ -473,7 +473,7 @@ class AsyncProducer:
         self._look_at_partitions(batch.topic)
 
     def _look_at_partitions(self, topic: str) -> None:
-        """A transaction does not go back to a partition that has turned it away."""
+        """Follow a changed number of partitions. A transaction never returns to a decommissioned one."""
         view, router = self._metadata.cached(topic), self._routers[topic]
         if view is None or topic in self._narrowings or view.is_suspect:
             return

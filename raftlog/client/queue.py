@@ -1,7 +1,7 @@
-"""Queues: any number of workers share the records of a topic, each with a lease.
+"""Receives and settles the jobs of a queue: workers share the records of a topic, each with a lease.
 
-Decides: how the next jobs are asked for, and what is repeated. Acknowledgements are: a repetition changes
-nothing. A receive is repeated, too: jobs of a lost answer are delivered again when their leases end.
+Decides: how the next jobs are requested, and which requests are repeated. Acknowledgements are: a repetition
+changes nothing. A receive is repeated, too: jobs of a lost answer are delivered again when their leases end.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from raftlog.wire import queues as wire
 from raftlog.wire.operation import Operation
 from raftlog.wire.tags import checked_selection
 
-WAIT_MS = 20_000  # one request of an endless loop over jobs waits so long
-GIVE_BACK_S = 2.0  # at the end of a loop
-MARGIN_S = 10.0  # of a request, beyond the wait at the broker
+WAIT_MS = 20_000  # wait of one request in an endless loop over jobs
+GIVE_BACK_S = 2.0  # time to give jobs back at the end of a loop
+MARGIN_S = 10.0  # time of a request in addition to the broker's wait
 
 
 class JobSettings(TagSettings, total=False):
@@ -40,7 +40,7 @@ class JobSettings(TagSettings, total=False):
     limit: int  # 1: how many jobs are leased at a time
     lease: Duration  # "30s": how long a lease is
     ordered_by_key: bool  # False: in any order; True delivers one job of a key at a time, in order
-    max_deliveries: int  # 10: a job whose lease ends after so many goes to the dead-letter topic
+    max_deliveries: int  # 10: after the last delivery a job goes to the dead-letter topic
 
 
 def wanted_jobs(
@@ -69,10 +69,10 @@ def wanted_jobs(
 
 
 class AsyncJob:
-    """A record that this worker has until its lease ends. ``deliveries`` is 1 at the first time.
+    """A record that this worker has until its lease ends. ``deliveries`` is 1 at the first delivery.
 
     Acknowledge it when its work is done. A job that is neither acknowledged nor extended is delivered again.
-    ``lease_until_ms`` is by the wall clock of the brokers.
+    ``lease_until_ms`` is the end of the lease, in milliseconds of the brokers' wall clock.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class AsyncJob:
         return value
 
     async def ack(self) -> None:
-        """The work is done. Raises ``LeaseLost`` if another worker has got the job."""
+        """Mark the job as done. Raises ``LeaseLost`` if another worker has received the job."""
         await self._queue.ack(self.receipt)
 
     async def nack(self, *, delay: Duration = 0, reason: str = "") -> None:
@@ -109,12 +109,12 @@ class AsyncJob:
         self.lease_until_ms = await self._queue.extend(self.receipt, lease=lease)
 
     async def dead_letter(self, *, reason: str = "") -> None:
-        """Give the job up: it goes to the dead-letter topic of the group. Raises ``LeaseLost``."""
+        """Move the job to the dead-letter topic of the group. Raises ``LeaseLost``."""
         await self._queue.dead_letter(self.receipt, reason=reason)
 
 
 class AsyncQueue:
-    """A topic that a group works off. The first receive makes the queue."""
+    """A topic whose records a group processes as jobs. The first receive creates the queue."""
 
     def __init__(self, session: Session, topic: str, group: str) -> None:
         for what, name in (("topic", topic), ("group", group)):
@@ -128,11 +128,11 @@ class AsyncQueue:
     async def jobs(
         self, *, idle: Duration | None = None, **settings: Unpack[JobSettings]
     ) -> AsyncGenerator[AsyncJob, None]:
-        """Jobs without end, or until there was none for ``idle``, 50 seconds at most.
+        """Jobs without end, or until no job came for ``idle``, which is 50 seconds at most.
 
-        Up to ``max`` are leased at a time, and the leases of all of them begin at once. Jobs that were not
-        handed out when the loop ends go back, and count as not delivered. While no broker can answer it tries
-        again. See ``receive``.
+        Up to ``limit`` jobs are leased at a time, and all their leases begin at once. Jobs that were not
+        handed out when the loop ends are given back, and count as not delivered. While no broker can answer,
+        the call is retried. See ``receive``.
         """
         wanted = wanted_jobs(WAIT_MS if idle is None else milliseconds("idle", idle), **settings)
         ahead: deque[AsyncJob] = deque()
@@ -160,7 +160,7 @@ class AsyncQueue:
                 await asyncio.sleep(pause_s(error, attempts, self._session.rng))
 
     async def _give_back(self, ahead: deque[AsyncJob]) -> None:
-        """Others get these jobs at once, as if this worker had not received them."""
+        """Give jobs back: other workers get them at once, as if this worker had not received them."""
         receipts = [job.receipt for job in ahead]
         ahead.clear()
         if receipts and self._session.is_open:
@@ -170,11 +170,11 @@ class AsyncQueue:
 
     @settings_of(JobSettings, wanted_jobs)
     async def receive(self, *, wait: Duration = 0, **settings: Unpack[JobSettings]) -> list[AsyncJob]:
-        """Receive at most ``max`` jobs; none after ``wait``.
+        """Receive at most ``limit`` jobs; an empty list after ``wait``.
 
-        A job whose lease ends after ``max_deliveries`` goes to the dead-letter topic. With
-        ``ordered_by_key`` one job of a key is delivered at a time, in order. With ``tags``, ``tags_all`` and
-        ``tags_none`` (any, all, none of these) other records are no jobs, and the queue moves on past them.
+        A job whose lease ends after ``max_deliveries`` goes to the dead-letter topic. With ``ordered_by_key``
+        one job of a key is delivered at a time, in order. With ``tags``, ``tags_all`` and ``tags_none`` (any,
+        all, none of these) the queue skips all other records.
         All workers of a queue have the same order and tags. Raises ``TopicNotFound``, and ``Conflict`` for a
         group with members, another order, or other tags.
         """
@@ -195,7 +195,7 @@ class AsyncQueue:
         return [self._job(found) for found in received.items]
 
     async def ack(self, *receipts: str) -> None:
-        """Mark jobs as done. Raises ``LeaseLost`` if another worker has got one; the others are done."""
+        """Mark jobs as done. Raises ``LeaseLost`` if other workers have some of them; the rest is done."""
         await self._settle(wire.ACK, wire.AckJobs([*receipts]))
 
     async def nack(self, *receipts: str, delay: Duration = 0, reason: str = "") -> None:
@@ -204,12 +204,12 @@ class AsyncQueue:
         await self._settle(wire.NACK, body)
 
     async def extend(self, *receipts: str, lease: Duration = "30s") -> int:
-        """Extend leases, see ``Job.extend``: their end in milliseconds of the wall clock of the brokers."""
+        """Extend leases, see ``Job.extend``. Returns their end in milliseconds of the brokers' wall clock."""
         body = wire.ExtendJobs([*receipts], milliseconds("lease", lease))
         return (await self._settle(wire.EXTEND, body)).lease_until
 
     async def dead_letter(self, *receipts: str, reason: str = "") -> None:
-        """Give jobs up, see ``Job.dead_letter``."""
+        """Move jobs to the dead-letter topic, see ``Job.dead_letter``."""
         await self._settle(wire.DEAD_LETTER, wire.DeadLetterJobs([*receipts], reason))
 
     async def describe(self) -> wire.QueueDescription:
@@ -217,7 +217,7 @@ class AsyncQueue:
         return await self._session.call(wire.DESCRIBE, topic=self.topic, group=self.group)
 
     async def delete(self) -> None:
-        """Forget which jobs are open; the committed offsets of the group stay. Raises ``QueueNotFound``."""
+        """Delete the state of open jobs; the group's committed offsets stay. Raises ``QueueNotFound``."""
         await self._session.call(wire.DELETE, topic=self.topic, group=self.group)
 
     async def _settle(self, operation: Operation[wire.SettledJobs], body: wire.Settling) -> wire.SettledJobs:

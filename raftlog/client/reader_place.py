@@ -1,4 +1,4 @@
-"""Where readers are, and how old what they read may be: the options ``rack`` and ``max_staleness``."""
+"""Checks the options ``rack`` and ``max_staleness``: the rack of readers, and how stale a replica may be."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class ReaderPlace:
 
     @property
     def options(self) -> PlaceSettings:
-        """The options of a client with readers here."""
+        """The options of a client whose readers have this place."""
         return {"rack": self.rack, "max_staleness": timedelta(milliseconds=self.max_staleness_ms)}
 
 
 def reader_place(rack: str | None, max_staleness: Duration | None) -> ReaderPlace | None:
-    """Checked; None reads from leaders. Raises ``ValueError`` that names the option."""
+    """Check the options; None to read from leaders. Raises ``ValueError`` that names the option."""
     if rack is None:
         if max_staleness is not None:
             raise ValueError("max_staleness is for readers with a rack; give rack, too")

@@ -1,10 +1,10 @@
-"""The outcome of a sent record, and the object that represents it.
+"""Outcomes of sent records, and the objects that wait for them.
 
 Decides: how the outcome of a batch becomes the outcome of each of its records. Leaves to others: filling
 batches (``buffer``) and sending them (``sender``).
 
-A batch has one outcome for all its records, so a record needs no future of its own: a
-``PendingReceipt`` is a reference to the batch and a number in it.
+A batch has one outcome for all its records, so a record needs no future of its own: a ``PendingReceipt`` is a
+reference to the batch and the record's number in it.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A successful outcome of a batch. ``timestamp_ms`` is the leader's, ``None`` if the records keep
-    theirs.
+    """A successful outcome of a batch.
+
+    ``timestamp_ms`` is the leader's time, or ``None`` if the records keep their own timestamps.
     """
 
     base_offset: int
@@ -66,15 +67,15 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The outcome of a batch whose partition takes no more records: each is in another one, or has failed."""
+    """The outcome of a batch of a decommissioned partition: each record has moved, or has failed."""
 
     parts: Sequence[tuple[Batch, int] | RaftlogError]
 
 
 OnAck = Callable[[Receipt | None, RaftlogError | None], None]
-"""Called once with the receipt or with the error, on the thread of the client's event loop.
+"""A function that is called once with the receipt or the error, on the thread of the client's event loop.
 
-What it raises is logged.
+An exception that the function raises is logged.
 """
 
 
@@ -124,27 +125,27 @@ class Batch:
     ) -> None:
         self.topic = topic
         self.partition = partition
-        self.timestamp_ms = timestamp_ms  # of records without one
+        self.timestamp_ms = timestamp_ms  # of records without a timestamp
         self.due = due  # time at which the batch is sent even if it is not full
         self.deadline = deadline  # time at which its records fail
         self.records: list[Record] = []
         self.size_bytes = 0
         self.outcome: Stored | Moved | RaftlogError | None = None
-        self.is_forked = False  # its outcome is in another process
+        self.is_forked = False  # the parent process has the outcome
         self.named: set[int] = set()  # records whose sender has named the partition
         self._callbacks: list[tuple[int, OnAck]] = []
         self._stored_ms: list[int] = []
         self._event: asyncio.Event | None = None
         self._thread_event: threading.Event | None = None
         self._thread_lock = lock
-        self._loop = loop  # that sets the outcome
+        self._loop = loop  # the loop that sets the outcome
 
     def call_back(self, index: int, on_ack: OnAck) -> None:
         """Register ``on_ack`` for one record. Called under the buffer's lock."""
         self._callbacks.append((index, on_ack))
 
     def finish(self, outcome: Stored | Moved | RaftlogError) -> None:
-        """Set the outcome of all records. On the loop's thread, once."""
+        """Set the outcome of all records. Called once, on the loop's thread."""
         if isinstance(outcome, Stored) and outcome.timestamp_ms is None:
             default_ms = self.timestamp_ms
             own = (record.timestamp_ms for record in self.records)
@@ -161,11 +162,11 @@ class Batch:
             try:
                 error = self.error(index)
                 called("on_ack", on_ack, None if error else self.receipt(index), error)
-            except Exception:  # the other records go on
+            except Exception:  # the callbacks of the other records still run
                 _logger.exception("on_ack raised an exception; the outcome of the record is unchanged")
 
     async def wait(self) -> None:
-        """Wait for the outcome. Raises ``RuntimeError`` on another loop than that of the client."""
+        """Wait for the outcome. Raises ``RuntimeError`` on another loop than the client's."""
         if self.outcome is None:
             if self._loop is not None and asyncio.get_running_loop() is not self._loop:
                 raise RuntimeError(OTHER_LOOP)
@@ -198,7 +199,7 @@ class Batch:
             )
 
     def move(self, parts: Sequence[tuple[Batch, int] | RaftlogError]) -> None:
-        """Note the batches that have the records now; finish once all records have outcomes."""
+        """Note the batches to which the records moved; finish once all records have outcomes."""
         targets = {part[0]: part[1] for part in parts if isinstance(part, tuple)}
         unfinished = len(targets)
         outcome = Moved(parts)
@@ -288,7 +289,7 @@ class BlockingPendingReceipt(Struct, frozen=True, eq=False):
         return self._batch.receipt(self._index)
 
     def exception(self, timeout: Duration | None = None) -> RaftlogError | None:
-        """Wait likewise and return the error, if any."""
+        """Wait, at most ``timeout`` (then ``TimeoutError``), and return the error, if any."""
         self._batch.wait_blocking(_limit_s(timeout))
         return self._batch.error(self._index)
 
@@ -298,7 +299,7 @@ def _limit_s(timeout: Duration | None) -> float | None:
 
 
 def own_copy(error: RaftlogError) -> RaftlogError:
-    """Each raise gets its own object; otherwise tracebacks of unrelated callers would accumulate on one."""
+    """A copy to raise: otherwise the tracebacks of unrelated callers would accumulate on one object."""
     copy = type(error)(str(error), **error.details)
     copy.__cause__ = error.__cause__
     return copy

@@ -1,4 +1,4 @@
-"""The response of a broker, and the error in it; without an HTTP client."""
+"""Reads responses of brokers, and the errors in them; needs no HTTP client."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class Reply:
     """The error of an earlier attempt that may have changed something."""
 
     def read(self, kind: type[Body]) -> Body:
-        """The body as a struct. Raises ``ConnectionLost`` when it is invalid: no broker wrote it."""
+        """Decode the body. Raises ``ConnectionLost`` for an invalid body, which no broker has sent."""
         try:
             return decoder_of(kind).decode(self.body)
         except UNREADABLE as error:
             raise ConnectionLost(f"the response cannot be read: {error}") from error
 
     def number(self, header: str, default: int = -1) -> int:
-        """A header that holds a number."""
+        """The number in a header; ``default`` if the header is missing or not a number."""
         text = self.headers.get(header, "")
         return int(text) if text.isascii() and text.isdigit() else default
 
 
 def tls_failure(error: OSError) -> str | None:
-    """Why there is no TLS connection; None for other errors. The numbers of TLS errors are its own."""
+    """Why there is no TLS connection; None for other errors. TLS errors have no numbers of the system."""
     if not hasattr(error, "library"):
         return None
     if refusal := getattr(error, "verify_message", ""):
@@ -47,14 +47,14 @@ def tls_failure(error: OSError) -> str | None:
 
 
 def without_http(base: str, why: str) -> str:
-    """Why an address gives no response of HTTP. Servers with TLS close a connection that begins without."""
+    """Why an address gives no HTTP response: a server with TLS closes connections that begin without TLS."""
     if base.startswith("https"):
         return why
     return f"{why}; a port with TLS has https:// in its address"
 
 
 def error_of(reply: Reply, method: str, url: str) -> RaftlogError:
-    """The error in a response that is none of success."""
+    """The error in a response that reports no success."""
     error = read_problem(reply.body)
     if error is not None:
         return error if type(error) is not RaftlogError else _newer(error, reply.body)
@@ -66,7 +66,7 @@ def error_of(reply: Reply, method: str, url: str) -> RaftlogError:
 
 
 def _newer(error: RaftlogError, body: bytes) -> RaftlogError:
-    """An error whose code this client does not know: takes ``problem`` and ``retryable`` from it."""
+    """The error for a code that this client does not know: ``retryable`` of the body decides its type."""
     try:
         problem = decoder_of(Problem).decode(body)
     except UNREADABLE:

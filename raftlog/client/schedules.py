@@ -1,6 +1,6 @@
-"""Schedules: create, look at, pause and delete them.
+"""Creates, lists, pauses and deletes schedules.
 
-Decides: that every request is repeated; a schedule has an id before it is sent.
+Decides: every request may be repeated, since the client chooses the id of a schedule.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class AsyncSchedules:
         headers: values.Headers | None = None,
         tags: Sequence[str] = (),
     ) -> wire.ScheduleDescription:
-        """Store one record at each instant of a cron expression, such as ``30 3 * * MON-FRI``.
+        """Store one record at each time of a cron expression, such as ``30 3 * * MON-FRI``.
 
-        ``missed`` says what happens to instants that passed more than a minute ago while no broker could fire
-        them: ``skip`` all, fire ``once`` for the newest, or ``all`` of the newest 100. Raises ``Conflict`` if
-        the id belongs to another schedule.
+        ``missed`` says what happens to times that passed more than a minute ago because no broker could fire:
+        ``skip`` all, fire ``once`` for the newest, or fire for ``all`` of the newest 100. Raises ``Conflict``
+        if the id belongs to another schedule.
         """
         body = _Create(
             topic=topic,
@@ -53,8 +53,8 @@ class AsyncSchedules:
         return await self._session.call(wire.CREATE, body)
 
     async def list(self, topic: str | None = None) -> list[wire.ScheduleDescription]:
-        """All schedules; of one topic, or of all."""
-        query = {} if topic is None else {"topic": str.__str__(topic)}  # of an Enum, too
+        """The schedules of one topic, or of all topics."""
+        query = {} if topic is None else {"topic": str.__str__(topic)}  # an Enum is text, too
         return await self._session.all_items(wire.LIST, query=query)
 
     async def describe(self, schedule_id: str) -> wire.ScheduleDescription:
@@ -62,15 +62,15 @@ class AsyncSchedules:
         return await self._session.call(wire.DESCRIBE, schedule_id=schedule_id)
 
     async def pause(self, schedule_id: str) -> wire.ScheduleDescription:
-        """Fire no more until ``resume``. Raises ``ScheduleNotFound``."""
+        """Stop the schedule until ``resume``. Raises ``ScheduleNotFound``."""
         return await self._change(schedule_id, paused=True)
 
     async def resume(self, schedule_id: str) -> wire.ScheduleDescription:
-        """Go on from now, also after a failure. Raises ``ScheduleNotFound``."""
+        """Continue the schedule from now on, also after a failure. Raises ``ScheduleNotFound``."""
         return await self._change(schedule_id, paused=False)
 
     async def delete(self, schedule_id: str) -> None:
-        """Fire no more. Raises ``ScheduleNotFound``."""
+        """Delete the schedule: it fires no more. Raises ``ScheduleNotFound``."""
         await self._session.call(wire.DELETE, schedule_id=schedule_id)
 
     async def _change(self, schedule_id: str, *, paused: bool) -> wire.ScheduleDescription:

@@ -1,7 +1,7 @@
 """Sends the batches of one partition to its leader, one task for each attempt.
 
-Decides only the request. ``pipeline`` decides which batches to send, ``retries`` how long to
-wait, ``metadata`` where to send.
+Decides only the request. ``pipeline`` decides which batches to send, ``retries`` how long to wait,
+``metadata`` to which broker.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from raftlog.wire.limits import PRODUCER_BATCHES_MAX
 
 _logger = client_logger(__name__)
 _NO_IDENTITY = (-1, -1, -1)
-_PROOF_LASTS_S = 60.0  # after a longer silence a partition sends one by one again
-_TIMER_SLACK_S = 0.001  # timers may fire slightly early, and nothing would wake a batch again
+_PROOF_LASTS_S = 60.0  # after a longer silence batches are sent one by one again
+_TIMER_SLACK_S = 0.001  # timers may fire slightly early, and no other timer would wake the batch
 _PATIENCE_MIN_S = 0.2  # of silence before other brokers are asked for the leader
-_PATIENCE_ANSWERS = 4  # or as many usual answers, so that brokers which are busy are not asked as well
+_PATIENCE_ANSWERS = 4  # or so many usual response times, so that busy brokers are not asked
 _USUAL_WEIGHT = 1 / 8  # of the newest answer in the usual time, as in TCP's estimate (RFC 6298)
-_ANSWER_MARGIN_S = 1.0  # the broker's timeout is shorter than the client's by this
+_ANSWER_MARGIN_S = 1.0  # how much shorter the broker's timeout is than the client's
 
 
 class ProducerIdRequests:
-    """Requests the ids of a producer: the first one, and another each time its epochs are used up."""
+    """Requests the ids of a producer: the first id, and another id each time the epochs are used up."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -92,8 +92,8 @@ class PartitionSender:
         self._metadata = metadata
         self._producer_ids = producer_ids
         self._finish = finish
-        self._turned_away = turned_away  # the partition takes no more records
-        self._left = left  # with the batches that are for others
+        self._turned_away = turned_away  # called if the partition takes no more records
+        self._left = left  # called with the batches for other partitions
         self._handed_back: list[Batch] = []
         self._is_leaving = False
         self._clock = session.clock
@@ -117,7 +117,7 @@ class PartitionSender:
         self._path = path + self._query
 
     def pump(self) -> None:
-        """Send all batches that may be sent now. Called whenever that may have changed."""
+        """Send all batches that may be sent now. Called whenever more may have become sendable."""
         if self._pause is not None or self._is_closed:
             return
         pipeline = self._pipeline
@@ -134,7 +134,7 @@ class PartitionSender:
             task.add_done_callback(self._attempts.pop)
 
     def leave(self) -> None:
-        """Send nothing that was not sent yet; hand all over once what is in flight has an outcome."""
+        """Send no further batches; hand over the rest once all batches in flight have outcomes."""
         self._is_leaving = True
         self.pump()
 
@@ -158,12 +158,12 @@ class PartitionSender:
             self._finish(batch, error)
         self._buffer.make_due(self.queue)
         while (batch_left := self._buffer.take(self.queue, self._clock.monotonic())) is not None:
-            self._finish(batch_left, NotSent("the producer was closed before this was sent"))
+            self._finish(batch_left, NotSent("the producer was closed before the record was sent"))
         for batch in self._handed_back:
-            self._finish(batch, NotSent("the producer was closed before this was sent"))
+            self._finish(batch, NotSent("the producer was closed before the record was sent"))
 
     def _settle(self) -> bool:
-        """False if there is something to wait for first."""
+        """Carry out the pipeline's decision after a failure. False if a pause must end first."""
         now = self._clock.monotonic()
         decision = self._pipeline.settle(now)
         for batch, error in decision.given_up:
@@ -206,8 +206,8 @@ class PartitionSender:
             _logger.exception(
                 "an attempt to send to %s/%s failed unexpectedly", self.queue.topic, self.queue.partition
             )
-            broken = RaftlogError(f"an attempt to send this failed unexpectedly: {described(error)}")
-            self._pipeline.failed(in_flight, broken)  # fails, as unknown
+            broken = RaftlogError(f"an attempt to send the record failed unexpectedly: {described(error)}")
+            self._pipeline.failed(in_flight, broken)  # the batch fails, as unknown
         else:
             self._last_answer_at = self._clock.monotonic()
             self._pipeline.delivered(in_flight)

@@ -1,7 +1,7 @@
-"""One HTTP request and its response or error; and requests that any broker can handle.
+"""Sends HTTP requests to one broker, or to any broker with retries.
 
-Decides: which failures are definite (no connection was made) and which leave the outcome unknown,
-and which broker is used next. Leaves to others: the leader of a partition (``metadata``).
+Decides: which failures are definite (no connection was made) and which leave the outcome unknown, and which
+broker is used next. Leaves to others: the leader of a partition (``metadata``).
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from raftlog.errors import (
 from raftlog.wire import cluster, headers, media_types
 
 CONNECT_TIMEOUT_S = 2.0
-SILENCE_S = 2.0  # of a broker before another one is asked, the first time
-_CLOSE_TIMEOUT_S = 1.0  # for requests on their way to a broker that reads nothing
-_TOO_SHORT = 0.05  # of the time of a call: an attempt that begins in this last part would only end late
+SILENCE_S = 2.0  # of a broker, in the first round, before another broker is asked
+_CLOSE_TIMEOUT_S = 1.0  # for requests to a broker that does not read
+_TOO_SHORT = 0.05  # last part of a call's time, in which no attempt begins: it would end late
 _REFUSED_S = 0.5  # a client without any response fails if every address refuses for this time
 ANSWER_BYTES_MAX = 16 << 20  # of a JSON response
 _PLAIN_BODY_MAX = 1 << 20  # aiohttp writes larger bodies in pieces only from files
@@ -66,16 +66,16 @@ class Session(Asking):
         request_timeout_s: float,
         retry_timeout_s: float,
     ) -> None:
-        self._urls = deque(urls)  # the next one to use comes first
+        self._urls = deque(urls)  # the next address to use comes first
         self._given_urls = tuple(urls)
         self.clock = environment.clock
         self.rng = environment.rng
         self._connector = environment.connector
         self.request_timeout_s = request_timeout_s
         self.retry_timeout_s = retry_timeout_s
-        self.metadata_version = -1  # the newest reported by any broker
+        self.metadata_version = -1  # the newest version reported by any broker
         self.was_reached = False  # a broker has responded at least once
-        self._unreached: dict[str, Exception] = {}  # by address, since the last response
+        self._unreached: dict[str, Exception] = {}  # by address; cleared by each response
         self._detours = Detours(self.clock)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._before_close: dict[Callable[[], Awaitable[None]], None] = {}
@@ -93,7 +93,7 @@ class Session(Asking):
 
     @property
     def preferred(self) -> str:
-        """The broker that is asked next."""
+        """The address of the broker that is asked next."""
         return self._urls[0]
 
     async def open(self) -> None:
@@ -108,13 +108,13 @@ class Session(Asking):
         )
 
     def check_loop(self) -> None:
-        """Raise ``RuntimeError`` on another event loop than that on which the session was opened."""
+        """Raise ``RuntimeError`` unless called on the event loop on which the session was opened."""
         if self._loop is not None and asyncio.get_running_loop() is not self._loop:
             raise RuntimeError(OTHER_LOOP)
 
     @contextlib.contextmanager
     def before_close(self, act: Callable[[], Awaitable[None]]) -> Iterator[None]:
-        """Do this when the session closes while the block is not left."""
+        """Call ``act`` if the session closes while the ``with`` block is open."""
         self._before_close[act] = None
         try:
             yield
@@ -122,7 +122,7 @@ class Session(Asking):
             del self._before_close[act]
 
     async def close(self) -> None:
-        """Close all connections. Those with data that their broker does not read are dropped."""
+        """Close all connections. A connection whose broker does not read the sent data is dropped."""
         await asyncio.gather(*(act() for act in [*self._before_close]))
         http, self._http = self._http, None
         if http is not None:
@@ -131,10 +131,10 @@ class Session(Asking):
                     await http.close()
 
     def learn_brokers(self, urls: Sequence[str]) -> None:
-        """Use these brokers from now on, and the given addresses only when all of them fail.
+        """Use these brokers from now on, and the given addresses only if all these brokers fail.
 
-        A given address may be another name of a broker which was turned away by its own. Addresses that
-        cannot be reached come last.
+        A given address may be another name of a broker that failed under its advertised address. Addresses
+        that cannot be reached come last.
         """
         kept = [url for url in self._urls if url in urls]
         new = [url for url in urls if url not in kept]
@@ -166,9 +166,9 @@ class Session(Asking):
         timeout_s: float | None = None,
         answer_bytes_max: int = ANSWER_BYTES_MAX,
     ) -> Reply:
-        """One request to one broker. Raises ``NotSent``, ``ConnectionLost``, or the broker's error.
+        """Send one request to one broker. Raises ``NotSent``, ``ConnectionLost``, or the broker's error.
 
-        A response above ``answer_bytes_max`` closes the connection: no broker sends it.
+        A response above ``answer_bytes_max`` closes the connection: no broker sends such a response.
         """
         http = self._http
         if http is None:
@@ -220,13 +220,13 @@ class Session(Asking):
         return why if self.was_reached or isinstance(error, TimeoutError) else without_http(base, why)
 
     def _not_reached(self, base: str, error: Exception) -> str:
-        """Why a broker is not reached: the last attempt may have had no time to find out."""
+        """Why a broker cannot be reached. A timeout does not replace a known reason: it explains less."""
         if not isinstance(error, TimeoutError) or base not in self._unreached:
             self._unreached[base] = error
         return _unreached(base, self._unreached[base])
 
     def _note(self, base: str, began_s: float, reply: Reply, problem: RaftlogError | None) -> None:
-        """Remember what a response says about its broker."""
+        """Update the state of the session after a response of a broker."""
         self.was_reached = True
         self._unreached.clear()
         self.metadata_version = max(self.metadata_version, reply.number(headers.METADATA_VERSION))
@@ -250,9 +250,9 @@ class Session(Asking):
 
         A client that has never had a response does not retry for long if every address refuses.
 
-        At the deadline a broker's last refusal is raised, if any, because it is more specific; but after an
-        attempt that may have changed something the error of that attempt, whatever was refused later. With
-        ``refusal_settles`` a final refusal is raised as it is: it holds whatever an earlier attempt did.
+        At the deadline a broker's last refusal is raised, if any, because it is more specific. But if an
+        attempt may have changed something, its error is raised, whatever was refused later. With
+        ``refusal_settles`` a final refusal is raised unchanged: it holds whatever an earlier attempt did.
         """
         encoded = None if body is None else _encoded(body)
         limit_s = self.retry_timeout_s if retry_timeout_s is None else retry_timeout_s
@@ -299,7 +299,7 @@ class Session(Asking):
     def _told(
         self, error: RaftlogError, doubt: RaftlogError | None, refusal: RaftlogError | None
     ) -> RaftlogError:
-        """The error to raise if this attempt was the last one: a doubt, else a refusal, else its own."""
+        """The error to raise after the last attempt: ``doubt``, else ``refusal``, else ``error``."""
         if doubt is not None:
             return in_doubt(doubt, error)
         last = refusal or error
@@ -320,12 +320,12 @@ class Session(Asking):
                 raise NotSent(f"no broker answered: {error}") from error
 
     def _patience_s(self, method: str, attempts: int, attempt_s: float) -> float:
-        """The seconds that one attempt may take. A frozen broker must not use up the time of the others."""
+        """Seconds that one attempt may take. A frozen broker must not use up the time of the others."""
         is_first_round = method == "GET" and attempts < len(self._urls) and len(self._urls) > 1
         return min(attempt_s, SILENCE_S) if is_first_round else attempt_s
 
     def no_answer(self, what: str = "no broker answered") -> NotSent:
-        """The error when no connection could be made, with the reason for each address."""
+        """The error if no connection could be made, with the reason for each address."""
         return NotSent("; ".join([what, *(_unreached(*one) for one in self._unreached.items())]))
 
     def gives_up(self, error: RaftlogError) -> bool:
@@ -339,9 +339,9 @@ class Session(Asking):
         )
 
     def turn_away(self, base: str, error: RaftlogError) -> None:
-        """Use this broker last from now on, if the error may be about the broker.
+        """Use this broker last from now on, if the error may concern the broker.
 
-        One that knows no leader may be cut off from the others.
+        A broker that knows no leader may be cut off from the others.
         """
         if isinstance(error, NotSent | ConnectionLost | Draining | NoLeader) and base in self._urls:
             self._urls.remove(base)
@@ -351,7 +351,7 @@ class Session(Asking):
 def _unreached(base: str, error: Exception) -> str:
     why = str(error) or "no connection in time"
     if isinstance(error, UnicodeError):
-        why = f"this is no name of a machine: {error}"
+        why = f"the host name is invalid: {error}"
     if isinstance(error, aiohttp.ClientConnectorError):
         number = error.os_error.errno
         why = os.strerror(number) if number and number > 0 else str(error.os_error)

@@ -1,8 +1,8 @@
-"""Methods whose options are keys of a TypedDict: ``**settings: Unpack[ProducerSettings]``.
+"""Gives methods options that are keys of a TypedDict: ``**settings: Unpack[ProducerSettings]``.
 
 A type checker reads the names and types of the options there; the comment of an option begins with its
 default. The function that checks the options has the defaults. The methods of both clients pass the options
-on, so that none repeats them.
+on, so that no method repeats them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Method = TypeVar("Method", bound=Callable[..., object])
 
 
 def settings_of(kind: type, *checks: Callable[..., object]) -> Callable[[Method], Method]:
-    """Decorate a method with ``**settings`` of a kind, a TypedDict; ``checks`` have the defaults.
+    """Decorate a method with ``**settings``, with the keys of ``kind``; ``checks`` have the defaults.
 
-    ``help`` lists the settings with their defaults. An unknown setting is a ``TypeError`` at the call, also
-    where the method is a coroutine or a generator.
+    ``help`` lists the settings with their defaults. An unknown setting raises ``TypeError`` at the call, also
+    if the method is a coroutine or a generator.
     """
     known = kind.__annotations__
     defaults = {
@@ -52,7 +52,7 @@ def settings_of(kind: type, *checks: Callable[..., object]) -> Callable[[Method]
 
 
 def _mark_coroutine_function(call: Callable[..., object]) -> None:
-    """Have ``inspect`` and test doubles know the function as one that returns a coroutine."""
+    """Mark the function for ``inspect`` and test doubles as one that returns a coroutine."""
     if sys.version_info >= (3, 12):
         inspect.markcoroutinefunction(call)
     else:

@@ -1,10 +1,10 @@
-"""One attempt for each request that writes, and whether a request that has failed was sent at all.
+"""Prevents aiohttp from repeating a request that writes, and notes whether a failed request was sent.
 
 aiohttp sends PUT and DELETE a second time, on a new connection, when a kept connection ends before the
 response. The broker may have carried out the first attempt, and the error of the second one does not say so.
 
-An error that comes before the request is on its connection has a note, whatever its type: the time of a
-request may end while a name is resolved, and a resolver may raise ``UnicodeError``.
+An error raised before the request is on its connection gets a note, whatever its type: the time of a request
+may end while a name is resolved, and a resolver may raise ``UnicodeError``.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _NEVER_SENT: Final = "nothing of the request was sent"
 async def single_attempt(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """A middleware of ``aiohttp.ClientSession``. Reads, and what was never sent, may be repeated."""
+    """A middleware of ``aiohttp.ClientSession``. aiohttp may repeat reads, and requests never sent."""
     try:
         return await handler(request)
     except BaseException as error:
-        if request.response is None:  # it is made when the request is written
+        if request.response is None:  # the object is created when the request is written
             error.add_note(_NEVER_SENT)
             raise
         if request.method == "GET" or not isinstance(
@@ -36,7 +36,7 @@ async def single_attempt(
 def was_never_sent(error: BaseException) -> bool:
     """Whether a request of a session with ``single_attempt`` failed before it was sent.
 
-    The end of its time cancels the request: the cause of ``TimeoutError`` is the cancellation.
+    A timeout cancels the request: the cause of ``TimeoutError`` is the cancellation.
     """
     both = error, error.__cause__
     return any(_NEVER_SENT in getattr(each, "__notes__", ()) for each in both)

@@ -1,4 +1,4 @@
-"""Suggestions for the name of a topic that does not exist."""
+"""Suggests a name in place of a topic that does not exist."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""A transaction of a producer: records of any partitions that become visible together, or never.
+"""One transaction of a producer: its records, of any partitions, become visible together or never.
 
-Decides: how a block ends, and what its user is told. Leaves to others: sending (``producer``), the number of
+Decides: how a block ends, and which error it raises. Leaves to others: sending (``producer``), the number of
 the transaction and its outcome (``incarnation``).
 
-The records of a transaction have a producer of their own, so they share no batch with another transaction,
-and their sequences begin at 0. Only its own process asks to commit a transaction. So without a commit that
-was sent, the outcome is known without an answer: it is aborted by its end, by the next incarnation or by its
-time.
+The records of a transaction have their own producer, so they share no batch with another transaction, and
+their sequences begin at 0. Only the process of a transaction asks to commit it. So if it has sent no commit,
+the outcome is known without an answer: the transaction is aborted by its end, by the next incarnation or by
+its timeout.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _log = client_logger()
 
 
 class AsyncTransaction:
-    """Made by ``producer.transaction()``, used as an ``async with`` block. For one task.
+    """A transaction of ``producer.transaction()``, used as an ``async with`` block of one task.
 
     Leaving the block commits, and returns once readers see all records. Leaving it by an exception aborts. A
-    record that cannot be stored aborts it, too, and the block raises why.
+    record that cannot be stored aborts the transaction, too, and the block raises the error.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class AsyncTransaction:
         try:
             self._name = await self._incarnation.begin()
         except Unknown as error:
-            raise NotSent(f"no transaction has begun, so nothing of it was sent: {error}") from error
+            raise NotSent(f"the transaction has not begun, and no record was sent: {error}") from error
         self._producer = self._make_producer(self._name)
         return self
 
@@ -100,12 +100,12 @@ class AsyncTransaction:
 
     @property
     def records(self) -> AsyncProducer:
-        """The producer of its records. For the client only."""
+        """The producer of the transaction's records. For the client only."""
         assert self._producer is not None, "the transaction has not begun: use it as a with block"
         return self._producer
 
     def check_open(self) -> None:
-        """Raise unless records may be added: what has failed, or that the transaction has ended."""
+        """Raise the error of a failed record, or ``RuntimeError`` if the transaction is not open."""
         if self._producer is None or self._outcome is not None:
             raise RuntimeError(f"the transaction is {self._outcome or 'not begun'}; send within its block")
         if self._producer.failure is not None:
@@ -116,7 +116,7 @@ class AsyncTransaction:
     ) -> PendingReceipt:
         """Add a record, as ``Producer.send`` does. Readers see it once the transaction is committed.
 
-        Raises what an earlier record has failed with: the transaction can only be aborted then.
+        Raises the error of an earlier record, if one has failed: the transaction can then only be aborted.
         """
         self.check_open()
         return await self.records.send(value, topic=topic, **fields)
@@ -124,7 +124,7 @@ class AsyncTransaction:
     async def send_all(
         self, records: Sequence[Record], *, topic: str | None = None, partition: int | None = None
     ) -> None:
-        """Add many records, as ``Producer.send_all`` does. Raises what an earlier record has failed with."""
+        """Add many records, as ``Producer.send_all`` does. Raises the error of an earlier failed record."""
         self.check_open()
         await self.records.send_all(records, topic=topic, partition=partition)
 
@@ -150,7 +150,7 @@ class AsyncTransaction:
     async def commit(self) -> None:
         """Commit, and return once readers see all records. The end of the block calls this.
 
-        Aborts, and raises why, if a record was not stored, also one that another task sends meanwhile.
+        If a record was not stored, also one that another task sends meanwhile, aborts and raises the error.
         After ``CommitUnknown`` it may be called again, to ask for the outcome again.
         """
         if self._outcome == "committed":
@@ -161,13 +161,13 @@ class AsyncTransaction:
             await self._flush()
         if await self._end(is_commit=True) == "aborted":
             error = TransactionAborted(
-                f"transaction {self.id} was aborted: its time ran out, or somebody aborted it; nothing of it "
-                "is visible"
+                f"transaction {self.id} was aborted: its time ran out, or an operator aborted it; readers "
+                "see none of its records"
             )
             raise await self._incarnation.why_aborted(self._begun, error)
 
     async def abort(self) -> None:
-        """Abort. After ``CommitUnknown`` this aborts what is not committed; ``outcome`` says which it is."""
+        """Abort. After ``CommitUnknown`` aborts the transaction unless it is committed: see ``outcome``."""
         if self._outcome == "committed":
             raise RuntimeError("the transaction is committed")
         if self._outcome is None:
@@ -195,14 +195,14 @@ class AsyncTransaction:
         return self._name
 
     async def _flush(self) -> None:
-        """All records are stored, and no more are accepted. Otherwise aborts, and raises why."""
+        """Wait until all records are stored, and accept no more. Aborts and raises if one fails."""
         await self.records.flush()
         await self.records.close(0)  # a record that another task has sent meanwhile fails
         if self.records.failure is not None:
             raise await self._abandoned(self.records.failure)
 
     async def _end(self, *, is_commit: bool) -> Outcome:
-        """Raises ``CommitUnknown`` without an answer, since an earlier attempt may have been carried out."""
+        """End the transaction. Without an answer raises ``CommitUnknown``: an attempt may have succeeded."""
         self._outcome = "unknown"
         try:
             self._outcome = await self._incarnation.end(self._begun, is_commit=is_commit)
@@ -213,13 +213,13 @@ class AsyncTransaction:
             if not error.retryable:
                 raise
             raise CommitUnknown(
-                f"transaction {self.id} may be committed or not, no broker has said which: {error}; call "
-                "commit() again, or begin the next transaction, which finds out first"
+                f"no broker has answered whether transaction {self.id} is committed: {error}; call "
+                "commit() again, or begin the next transaction, which asks first"
             ) from error
         return self._outcome
 
     async def _abandon(self, limit_s: float | None = None) -> None:
-        """Abort what was never committed."""
+        """Abort the transaction, for which no commit was sent."""
         self._outcome = "aborted"
         self._incarnation.begin_end(self._begun, is_commit=False)  # also if this is cancelled now
         await self.records.close(0)
@@ -229,9 +229,9 @@ class AsyncTransaction:
             _log.info("the abort of transaction %s was not confirmed: %s", self.id, error)
 
     async def _abandoned(self, failure: RaftlogError) -> RaftlogError:
-        """Abort because of a record or an offset that was not stored; the error to raise.
+        """Abort because of a record or an offset that was not stored. Returns the error to raise.
 
-        Nothing of the transaction will ever be visible, so this is never an unknown outcome.
+        No record of the transaction will ever be visible, so the outcome is never unknown.
         """
         await self._abandon()
         if isinstance(failure, ProducerFenced | TransactionAborted):
@@ -240,11 +240,11 @@ class AsyncTransaction:
             self._incarnation.forget()
         if isinstance(failure, Unknown | OutOfOrderSequence):
             repeatable = TransactionAborted(
-                f"transaction {self.id} is aborted, since not all of it was stored: {failure}; begin "
-                "another, and repeat its work"
+                f"transaction {self.id} is aborted, since not all its records were stored: {failure}; "
+                "begin another transaction, and repeat the work"
             )
             repeatable.__cause__ = failure
             return repeatable
         error = own_copy(failure)
-        error.add_note(f"transaction {self.id} is aborted: nothing of it is visible")
+        error.add_note(f"transaction {self.id} is aborted: readers see none of its records")
         return error

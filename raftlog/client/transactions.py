@@ -1,4 +1,4 @@
-"""Transactions as operators and sinks see them. Results are the bodies of the HTTP contract."""
+"""Administers transactions, and the runs and batches of sinks. Results are bodies of the HTTP contract."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class AsyncTransactions:
         self._session = session
 
     async def list(self, *, open_only: bool = True) -> list[wire.TransactionDescription]:
-        """The incomplete transactions, or the newest of each transactional id; by transactional id."""
+        """The incomplete transactions, or the newest transaction of each id; ordered by transactional id."""
         return await self._session.all_items(wire.LIST, query={"state": "open" if open_only else "all"})
 
     async def describe(self, transaction: str) -> wire.TransactionDescription:
@@ -29,9 +29,9 @@ class AsyncTransactions:
         return await self._session.call(wire.DESCRIBE, transaction=transaction)
 
     async def abort(self, transactional_id: str) -> wire.TransactionDescription:
-        """Abort whatever a transactional id has open, prepared transactions too; returns the newest one.
+        """Abort the open and prepared transactions of a transactional id; returns the newest transaction.
 
-        Nothing happens if none is open. An unknown outcome is raised, not retried: a repetition could abort
+        Changes nothing if none is open. An unknown outcome is raised, not retried: a repetition could abort
         the next transaction. Raises ``TransactionNotFound``.
         """
         path = wire.ABORT.at(transaction=transactional_id)
@@ -43,10 +43,10 @@ class AsyncTransactions:
     ) -> wire.BegunRun:
         """Register ``run``, one start of ``owner``, before it writes the batch ``sequence`` of a sink.
 
-        It gets a ``run_epoch``, fences the runs before, and aborts what they have open. If the batch is
-        ``committed`` nothing changes. Without ``takeover`` another owner gets ``Conflict`` with
-        ``error.details["owner"]``, a gap one with ``expected_sequence``; a batch before the newest one gets
-        ``newest_sequence``. Raises ``ProducerFenced`` for a run that is over.
+        The run gets a ``run_epoch``, fences all earlier runs, and aborts their open transactions. If the
+        batch is ``committed`` nothing changes. Raises ``Conflict`` for another owner without ``takeover``
+        (see ``error.details["owner"]``), for a gap (``expected_sequence``), and for a batch before the newest
+        one (``newest_sequence``). Raises ``ProducerFenced`` for a run that has been replaced.
         """
         body = wire.BeginRun(sink_key, owner, run, sequence, takeover)
         return await self._session.call(wire.BEGIN_RUN, body)
@@ -60,16 +60,16 @@ class AsyncTransactions:
         run: str | None = None,
         run_epoch: int | None = None,
     ) -> None:
-        """Commit prepared transactions of a sink together, once for each ``sequence``: all of them, or none.
+        """Commit prepared transactions of a sink together, once for each ``sequence``: all, or none.
 
         ``transactions`` are ids that ``prepare`` has returned; they begin with ``sink_key`` and ``~``. After
-        ``CommitUnknown`` call it again with the same arguments. Raises ``Conflict`` for an earlier sequence,
-        and for one that was committed with other transactions: ``error.details["newest_sequence"]`` is the
-        newest of the sink.
+        ``CommitUnknown`` repeat the call with the same arguments. Raises ``Conflict`` for an earlier
+        sequence, and for a sequence that was committed with other transactions:
+        ``error.details["newest_sequence"]`` is the newest sequence of the sink.
 
         With a ``run`` and its epoch, of ``begin_run``, the sequence rises by one, ``transactions`` may be
-        empty, and whatever else the sink has open is aborted. Raises ``ProducerFenced`` once a newer run has
-        begun.
+        empty, and all other open transactions of the sink are aborted. Raises ``ProducerFenced`` once a newer
+        run has begun.
         """
         body = wire.CommitBatch(sink_key, sequence, [*transactions], run, run_epoch)
         await self._end_batch(wire.COMMIT_BATCH, body)
@@ -77,10 +77,10 @@ class AsyncTransactions:
     async def abort_batch(
         self, sink_key: str, transactions: Sequence[str], *, run_epoch: int | None = None
     ) -> None:
-        """Abort prepared transactions of a sink. Raises ``Conflict`` if one of them is committed.
+        """Abort prepared transactions of a sink. Raises ``Conflict`` if any of these is committed.
 
-        With the ``run_epoch`` of a run, all else that it has open, too; ``transactions`` may then be empty.
-        After ``CommitUnknown`` call it again.
+        With the ``run_epoch`` of a run, all other open transactions of the run are aborted, too;
+        ``transactions`` may then be empty. After ``CommitUnknown`` repeat the call.
         """
         await self._end_batch(wire.ABORT_BATCH, wire.AbortBatch(sink_key, [*transactions], run_epoch))
 
@@ -91,6 +91,6 @@ class AsyncTransactions:
             if not error.retryable:
                 raise
             raise CommitUnknown(
-                f"no broker has said whether the batch has ended: {error}; call this again with the same "
+                f"no broker has answered whether the batch has ended: {error}; repeat the call with the same "
                 "arguments"
             ) from error

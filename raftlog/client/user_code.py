@@ -1,6 +1,6 @@
-"""The boundary to functions of the user: handlers, decoders, partitioners, assignors and ``on_ack``.
+"""Calls functions of the user: handlers, decoders, partitioners, assignors and ``on_ack``.
 
-Decides: what such a function may raise and return. Leaves to others: what follows from a failure. Every call
+Decides: what such a function may raise and return. Leaves to others: the consequence of a failure. Every call
 of a function of the user goes through ``called`` or ``awaited``, so its caller sees ordinary errors only:
 
 ============================================  =====================================================
@@ -40,7 +40,7 @@ _UNDONE: Final = (Awaitable, Generator, AsyncGenerator, concurrent.futures.Futur
 
 
 class ProcessEnd(RuntimeError):
-    """A function of the user raised what ends a process, such as ``SystemExit``. Event loops end by that."""
+    """A function of the user raised an exception that ends a process, such as ``SystemExit``."""
 
     def __init__(self, what: str, reason: BaseException) -> None:
         super().__init__(f"{what} raised {described(reason)}")
@@ -48,7 +48,7 @@ class ProcessEnd(RuntimeError):
 
 
 def called(what: str, function: Callable[..., Result], /, *args: object) -> Result:
-    """The result of a function of the user. Raises an ``Exception`` only. ``what`` names the function."""
+    """Call a function of the user. Raises only subclasses of ``Exception``. ``what`` names the function."""
     try:
         result = function(*args)
     except _MISLEADING as error:
@@ -63,9 +63,10 @@ def called(what: str, function: Callable[..., Result], /, *args: object) -> Resu
 
 
 async def awaited(what: str, function: Callable[..., Awaitable[Result]], /, *args: object) -> Result:
-    """The result of a coroutine function of the user, as ``called``.
+    """Await a coroutine function of the user, as ``called`` calls a function.
 
-    A ``CancelledError`` of its own is a ``RuntimeError``; one that cancels the task is a ``ProcessEnd``.
+    A ``CancelledError`` that the function raises by itself becomes a ``RuntimeError``; a cancellation of the
+    task becomes a ``ProcessEnd``.
     """
     try:
         result = await function(*args)
@@ -102,7 +103,7 @@ def add_note(error: BaseException, note: str) -> None:
 
 
 def is_cancelled() -> bool:
-    """Whether somebody has cancelled the task that runs."""
+    """Whether the running task is being cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -113,7 +114,7 @@ def check_done(what: str, result: object) -> None:
     if not issubclass(kind, _UNDONE):
         return
     if inspect.iscoroutine(result) and inspect.getcoroutinestate(result) == inspect.CORO_CREATED:
-        result.close()  # else Python warns later that nobody has awaited it
+        result.close()  # else Python warns later that it was never awaited
     raise TypeError(
         f"{what} returned a {kind.__name__}, whose work may not be done: do the work before it returns"
     )
@@ -122,7 +123,7 @@ def check_done(what: str, result: object) -> None:
 def _check_kind(what: str, error: Exception) -> None:
     try:
         isinstance(error, RuntimeError)
-    except BaseException:  # whoever handles the error asks what it is; a log would, too
+    except BaseException:  # handlers and logs check the type of the error, too
         raise _renamed(what, error) from None
 
 
@@ -131,7 +132,7 @@ def _renamed(what: str, error: BaseException) -> RuntimeError:
 
 
 def _text(convert: Callable[[object], str], value: object) -> str:
-    """At most ``TEXT_CHARACTERS_MAX``, which UTF-8 can encode."""
+    """At most ``TEXT_CHARACTERS_MAX`` characters, which UTF-8 can encode."""
     try:
         return convert(value)[:TEXT_CHARACTERS_MAX].encode(errors="backslashreplace").decode()
     except BaseException as error:

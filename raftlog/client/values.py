@@ -46,16 +46,16 @@ def encode_value(value: Value) -> bytes | None:
         if value is None or type(value) is bytes:
             return value
         if isinstance(value, bytes | bytearray | memoryview):
-            return bytes(memoryview(value))  # of a subclass, too, whatever it says of itself
+            return bytes(memoryview(value))  # also for a subclass with other ``__bytes__``
         if isinstance(value, str):
             return str.encode(value)
         return encode_json(value)
-    except Exception as error:  # also of an object of the user, while it is encoded
+    except Exception as error:  # an object of the user may raise any exception while it is encoded
         raise InvalidRecord(f"value: {text_of(error)}", errors=[f"/value: {text_of(error)}"]) from error
 
 
 def encode_json(value: object) -> bytes:
-    """Compact JSON. Raises ``ValueError`` that names the field of a number that JSON does not have."""
+    """Encode as compact JSON. Raises ``ValueError`` that names the field of NaN or infinity."""
     encoded = msgspec.json.encode(value, enc_hook=_plain)
     if b"null" in encoded:  # the encoder's result for NaN and infinity
         _refuse_non_finite(msgspec.to_builtins(value, enc_hook=_plain), "")
@@ -63,7 +63,7 @@ def encode_json(value: object) -> bytes:
 
 
 def _plain(value: object) -> object:
-    """Return a text or a number of a subclass, such as one of numpy, as a plain one."""
+    """Convert a text or a number of a subclass, such as numpy's, to the plain type."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int | float):
@@ -73,7 +73,7 @@ def _plain(value: object) -> object:
 
 def _refuse_non_finite(value: object, path: str) -> None:
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{path or 'it'} is {value}, which JSON does not have; send None or text")
+        raise ValueError(f"{path or 'the value'} is {value}, which JSON does not have; send None or text")
     if isinstance(value, dict):
         for name, part in value.items():
             _refuse_non_finite(part, f"{path}/{name}")
@@ -93,7 +93,7 @@ def encode_headers(headers: Headers | None, tags: Sequence[str]) -> tuple[tuple[
     found: list[tuple[str, bytes | None]] = []
     for name, value in pairs:
         try:
-            name = str.encode(name).decode()  # of a member of an Enum, too
+            name = str.encode(name).decode()  # works for a member of an Enum, too
             if isinstance(value, bytes):
                 value = value if type(value) is bytes else bytes(memoryview(value))
             elif value is not None:
@@ -108,7 +108,7 @@ def encode_headers(headers: Headers | None, tags: Sequence[str]) -> tuple[tuple[
 
 
 def _header_pairs(headers: object) -> list[tuple[str, bytes | str | None]]:
-    """Raises ``InvalidRecord`` for anything else; an iterator would be empty when it is read again."""
+    """Headers as pairs. Raises ``InvalidRecord`` for other types: an iterator could be read only once."""
     if isinstance(headers, Mapping):
         return [*headers.items()]
     pairs = headers if isinstance(headers, Sequence) and not isinstance(headers, str | bytes) else None
@@ -122,7 +122,7 @@ def _header_pairs(headers: object) -> list[tuple[str, bytes | str | None]]:
 
 
 def headers_bytes(pairs: Sequence[tuple[str, bytes | None]]) -> int:
-    """Upper bound of their size in a batch."""
+    """Upper bound of the size of headers in a batch, in bytes."""
     plain = sum(4 * len(name) + len(value or b"") + _HEADER_OVERHEAD_BYTES for name, value in pairs)
     return plain + listed_bytes(pairs)
 

@@ -1,4 +1,4 @@
-"""The process that runs the brokers of the testing kit: ``python -P -m raftlog.testing``."""
+"""Runs the process of the testing kit's brokers: ``python -P -m raftlog.testing``."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from raftlog.extras import install_command
 
 
 def main() -> None:
-    """Run until standard input ends."""
+    """Run the brokers until standard input ends."""
     gc.disable()  # until everything is imported
     use_our_packages()
     try:
         supervisor = import_module("chaos.kit.supervisor")
     except ModuleNotFoundError as error:
-        sys.exit(f"the testing kit needs more packages ({error.name}): {install_command('testing')}")
+        sys.exit(f"the testing kit needs the package {error.name}: {install_command('testing')}")
     supervisor.main()
 
 

@@ -1,20 +1,20 @@
 """A filesystem in memory that can lose power.
 
-It keeps two views of every file and every directory: what programs see, and what the disk holds. A
-sync of a file moves its bytes from the one to the other, a sync of a directory its names; nothing
-else does. ``lose_power`` leaves what the disk holds plus any selection of the rest: each write kept,
+The filesystem keeps two views of every file and every directory: the content that programs see, and the
+content on the disk. Only a sync of a file brings its bytes to the disk, and only a sync of a directory its
+names. ``lose_power`` leaves the content of the disk plus any selection of the other changes: each write kept,
 dropped, cut short or with holes, each name kept or dropped, in no order. Renamed directories are journalled:
-of those whose parents are not both synced, the first so many have their new names, with all below them.
+of the renames whose parents are not both synced, a prefix at random survives, with all files below.
 
 A sync that fails drops the file's unsynced changes as a kernel does that marks their pages clean: programs
 see them until the power goes, later syncs succeed without them, and only writing them again helps.
 
-``on_wait`` is told of every operation that waits for a disk: none may happen on an event loop's thread. What
-may, since it waits for no disk, is opening and making a file, appending and writing in place (the page cache
-takes that), and reading.
+``on_wait`` is called for every operation that waits for a disk, which is forbidden on an event loop's thread.
+Allowed there, since they wait for no disk, are opening and creating a file, appending and writing in place
+(into the page cache), and reading.
 
-Faults: no room (``capacity_bytes``), reads, syncs and opens that fail, bits that flip, a crash at the n-th
-change. Used by tests and the simulator; it passes the same conformance suite as ``OsFilesystem``.
+Faults: no room (``capacity_bytes``), reads, syncs and opens that fail, flipped bits, a crash at the n-th
+change. Used by tests and the simulator; passes the conformance suite of ``OsFilesystem``.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _ROOM_BYTES = 1 << 40  # of a disk without ``capacity_bytes``
 
 
 class PowerLost(BaseException):
-    """The machine went off at this change; ``crash_after_changes`` asked for it."""
+    """The machine lost power at this change, as ``crash_after_changes`` demanded."""
 
 
 class FakeFile:
-    """An open file of a ``FakeFilesystem``; dead once the power has gone."""
+    """An open file of a ``FakeFilesystem``; every operation fails after a power loss."""
 
     def __init__(self, filesystem: FakeFilesystem, path: str, node: StoredFile) -> None:
         self._filesystem = filesystem
@@ -62,7 +62,7 @@ class FakeFile:
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Write all buffers at the end; return the position of the first byte."""
         start = self._size
-        self._check_open()  # a file that died with the power takes nothing back
+        self._check_open()  # after a power loss nothing is undone
         try:
             self._write(start, b"".join(buffers))
         except OSError:
@@ -72,13 +72,13 @@ class FakeFile:
         return start
 
     def fill(self, length: int) -> None:
-        """Write zeros behind the end; ``size`` stays."""
+        """Write zeros after the end; ``size`` stays."""
         size = self._size
         self._write(size, bytes(length))
         self._size = size
 
     def end_at(self, size: int) -> None:
-        """Count zeros behind as nothing."""
+        """Set ``size``; zeros after it do not count."""
         self._size = size
 
     def read_at(self, position: int, length: int) -> bytes:
@@ -88,17 +88,17 @@ class FakeFile:
         return bytes(self._node.seen[position : position + length])
 
     def read_into(self, memory: memoryview, position: int) -> int:
-        """Fill ``memory`` from ``position`` on; how many bytes."""
+        """Fill ``memory`` from ``position`` on; return the number of bytes."""
         data = self.read_at(position, len(memory))
         memory[: len(data)] = data
         return len(data)
 
     def write_at(self, position: int, data: Buffer) -> None:
-        """Overwrite in place."""
+        """Overwrite bytes in place."""
         self._write(position, bytes(data))
 
     def truncate(self, size: int) -> None:
-        """Cut to ``size`` bytes."""
+        """Cut the file to ``size`` bytes."""
         self._check_open()
         self._filesystem.on_wait("cut", self._path)
         self._filesystem.count_change()
@@ -106,7 +106,7 @@ class FakeFile:
         self._size = size
 
     def sync(self) -> None:
-        """Move the bytes to the disk. After a failure the page cache believes them to be there; see above."""
+        """Bring the bytes to the disk. After a failure the page cache counts them as synced; see above."""
         if self._closed:
             return
         self._check_open()
@@ -121,11 +121,11 @@ class FakeFile:
         self._node.sync()
 
     def descriptor(self) -> int:
-        """There is none."""
+        """Raise ``OSError``: a fake file has no descriptor."""
         raise OSError(errno.EBADF, "a fake file has no descriptor", self._path)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the file; closing twice is harmless."""
         self._closed = True
 
     def _write(self, position: int, data: bytes) -> None:
@@ -139,12 +139,12 @@ class FakeFile:
         if self._closed:
             raise ValueError(f"{self._path} is closed")
         if self._incarnation != self._filesystem.incarnation:
-            raise OSError(errno.EIO, "the power went while this was open", self._path)
+            raise OSError(errno.EIO, "the power was lost while the file was open", self._path)
 
 
 @dataclass(slots=True)
 class _Move:
-    """A directory that was renamed; on the disk it is once both parents are synced."""
+    """A renamed directory; the rename is on the disk once both parents are synced."""
 
     path: str
     target: str
@@ -163,20 +163,20 @@ class FakeFilesystem:
         self.crash_after_changes: int | None = None
         self.lies_about_syncs = False
         self.fails_read: Callable[[str], bool] = _never
-        self.fails_open: Callable[[str], bool] = _never  # for lack of a descriptor
+        self.fails_open: Callable[[str], bool] = _never  # as without free descriptors
         self.fails_sync: Callable[[str], bool] = _never
         self.on_wait: Callable[[str, str], None] = _not_told
         self._seen: dict[str, StoredFile] = {}
         self._disk: dict[str, StoredFile] = {}
-        self._paths_in: dict[str, dict[str, None]] = {}  # what is, or may be, seen or on the disk
-        self._unsynced_in: dict[str, dict[str, None]] = {}  # those that may be one and not the other
+        self._paths_in: dict[str, dict[str, None]] = {}  # paths that may be seen or on the disk
+        self._unsynced_in: dict[str, dict[str, None]] = {}  # paths whose two views may differ
         # paths in the order in which they changed, by directory: as programs see it, or on the disk
         self._changed_names: defaultdict[tuple[str, bool], list[str]] = defaultdict(list)
         self._directories: set[str] = {"", "/"}
         self._moves: list[_Move] = []
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing. Raises ``FileNotFoundError`` unless ``create``."""
+        """Open a file for reading and writing. Raises ``FileNotFoundError`` unless ``create``."""
         if self.fails_open(path):
             raise OSError(errno.EMFILE, "too many open files on purpose", path)
         node = self._seen.get(path)
@@ -189,11 +189,11 @@ class FakeFilesystem:
         return FakeFile(self, path, node)
 
     def hold(self, file: File) -> bool:
-        """Keep this file open while it is among the most recently used; whether it is."""
+        """Keep this file open while it is among the most recently used; return whether it is."""
         return self.held.hold(file)
 
     def let_go(self, file: File) -> None:
-        """Hold it no more."""
+        """Hold this file no longer."""
         self.held.let_go(file)
 
     def read_file(self, path: str) -> bytes:
@@ -202,7 +202,7 @@ class FakeFilesystem:
         return file.read_at(0, file.size)
 
     def replace_file(self, path: str, data: bytes) -> None:
-        """Temporary file, sync, rename, directory sync: the power may go between any two."""
+        """Write a temporary file, sync, rename, sync the directory; each step may be the last."""
         temporary = path + ".tmp"
         self.remove(temporary)
         try:
@@ -217,24 +217,24 @@ class FakeFilesystem:
         self.sync_directory(_parent(path))
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory is there."""
+        """Whether a file or directory of this name exists."""
         return path in self._seen or path in self._directories
 
     def list_directory(self, path: str) -> list[str]:
-        """Names in it, sorted."""
+        """The names in a directory, sorted."""
         files = [name for name in self._paths_in.get(path, ()) if name in self._seen]
         known = [name for name in self._directories if name and name != path and _parent(name) == path]
         return sorted({name.rpartition("/")[2] for name in (*files, *known)})
 
     def make_directories(self, path: str) -> None:
-        """Create with parents; durable at once."""
+        """Create a directory with its parents; durable at once."""
         while path not in self._directories:
             self.on_wait("make", path)
             self._directories.add(path)
             path = _parent(path)
 
     def rename(self, path: str, target: str) -> None:
-        """Give a file another name: on the disk one may change without the other. Or a directory: both do."""
+        """Rename a file, on the disk perhaps only one of both names; or a directory, both names."""
         self.on_wait("rename", path)
         self.count_change()
         if path not in self._directories:
@@ -248,7 +248,7 @@ class FakeFilesystem:
         self._moves.append(_Move(path, target, {_parent(path), _parent(target)}))
 
     def _move_directory(self, path: str, target: str) -> None:
-        """Move a directory, as programs see it."""
+        """Move a directory in the view of programs."""
         self._move_names(self._seen, path, target)
         moved = {name for name in self._directories if name == path or name.startswith(path + "/")}
         self._directories = self._directories - moved | {target + name[len(path) :] for name in moved}
@@ -262,14 +262,14 @@ class FakeFilesystem:
             self._note_change(moved, on_disk=True)
 
     def remove(self, path: str) -> None:
-        """Remove one file; nothing happens when it is not there."""
+        """Remove a file; a missing file is no error."""
         if path in self._seen:
             self.on_wait("remove", path)
             self.count_change()
             self._unname(path)
 
     def remove_tree(self, path: str) -> None:
-        """Remove the files one by one, then the directory, durably: the power may go between any two."""
+        """Remove the files one by one, then the directory, durably; each step may be the last."""
         self.on_wait("remove", path)
         for name in sorted(name for name in self._seen if name.startswith(path + "/")):
             self.remove(name)
@@ -282,7 +282,7 @@ class FakeFilesystem:
         }
 
     def sync_directory(self, path: str) -> None:
-        """Move the directory's names to the disk."""
+        """Bring the directory's names to the disk."""
         self.on_wait("sync", path)
         self.count_change()
         if self.lies_about_syncs:
@@ -329,7 +329,7 @@ class FakeFilesystem:
         return {name.rpartition("/")[2]: names[name] for name in known if name in names}
 
     def lose_power(self, rng: random.Random) -> None:
-        """Keep what the disk holds and any part of the rest; every open file is dead."""
+        """Keep the content of the disk and any part of the other changes; open files fail from now on."""
         self._settle_moves(rng)
         for name in sorted({*self._seen, *self._disk}):
             if self._seen.get(name) is not self._disk.get(name) and rng.random() < 0.5:
@@ -355,19 +355,19 @@ class FakeFilesystem:
             self._move_directory(move.target, move.path)
 
     def restart(self) -> None:
-        """The process died and the machine did not: open files are dead, no byte is lost."""
+        """Restart the process, not the machine: open files fail from now on, no byte is lost."""
         self.incarnation += 1
         self.crash_after_changes = None
 
     def flip_bit(self, path: str, position: int, bit: int = 0) -> None:
-        """Damage a byte behind everybody's back."""
+        """Flip a bit of a file, seen and on the disk, without a counted change."""
         node = self._seen[path]
         for content in (node.seen, node.disk):
             if position < len(content):
                 content[position] ^= 1 << bit
 
     def overwrite(self, path: str, data: bytes | None) -> None:
-        """Put other bytes in a file's place, or none at all, behind everybody's back."""
+        """Replace or remove (None) a file, seen and on the disk, without a counted change."""
         self._seen.pop(path, None)
         self._disk.pop(path, None)
         self._note_change(path, on_disk=True)
@@ -380,24 +380,24 @@ class FakeFilesystem:
         return {path: bytes(node.seen) for path, node in self._seen.items()}
 
     def load(self, image: dict[str, bytes]) -> None:
-        """Hold these files, and all of them on the disk."""
+        """Add these files, all of them durable."""
         for path, data in image.items():
             self.make_directories(_parent(path))
             self.overwrite(path, data)
 
     def _name(self, path: str, node: StoredFile) -> None:
-        """Programs find this file by this name from now on."""
+        """Let programs find this file by this name."""
         self._seen[path] = node
         self._paths_in.setdefault(_parent(path), {})[path] = None
         self._note_change(path)
 
     def _unname(self, path: str) -> StoredFile:
-        """Programs find this file by this name no more."""
+        """Remove a name in the view of programs."""
         self._note_change(path)
         return self._seen.pop(path)
 
     def _note_change(self, path: str, *, on_disk: bool = False) -> None:
-        """Note that a path leads to another file or to none, for programs and perhaps on the disk."""
+        """Note that a path names another file or no file, for programs and perhaps on the disk."""
         directory = _parent(path)
         self._unsynced_in.setdefault(directory, {})[path] = None
         self._changed_names[directory, False].append(path)
@@ -418,13 +418,13 @@ class FakeFilesystem:
         return sum(len(node.seen) for node in self._seen.values())
 
     def take_room(self, growth_bytes: int, path: str) -> None:
-        """Raise ENOSPC when the file cannot grow by that much."""
+        """Raise ENOSPC if there is no room for ``growth_bytes``."""
         room = self.capacity_bytes
         if growth_bytes and room is not None and self.used_bytes + growth_bytes > room:
             raise OSError(errno.ENOSPC, "no room on purpose", path)
 
     def check_read(self, path: str) -> None:
-        """Raise EIO when reads of this path shall fail."""
+        """Raise EIO if reads of this path must fail."""
         if self.fails_read(path):
             raise OSError(errno.EIO, "read fails on purpose", path)
 
@@ -434,7 +434,7 @@ def _never(path: str) -> bool:
 
 
 def _not_told(operation: str, path: str) -> None:
-    """Nobody wants to know."""
+    """Ignore an operation that waits for the disk."""
 
 
 @lru_cache(maxsize=1 << 14)

@@ -1,7 +1,7 @@
-"""The objects that tests call: one broker or three, with a clock that tests move and faults that they choose.
+"""The objects that tests use: one broker or three, with a clock that tests move and faults that they inject.
 
 Tests get these objects from the pytest fixtures ``raftlog`` and ``raftlog_cluster``. Decides: the vocabulary.
-Leaves to others: the brokers, which are processes of their own (``raftlog.testing.supervisor``).
+Leaves to others: the brokers, which run in other processes (``raftlog.testing.supervisor``).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from raftlog.testing.waits import LIMIT_S, describe_on_expiry, states
 Found = TypeVar("Found")
 
 POLL_S: Final = 0.01
-POLL_MAX_S: Final = 0.1  # once a wait has taken a second: each question costs CPU
+POLL_MAX_S: Final = 0.1  # once a wait has taken a second: each check costs CPU
 NAME_LENGTH_MAX: Final = 100  # of a topic, without its number
 _topics = count(1)
 
 
 class BrokerClock:
-    """The time of all brokers of one cluster. What expires goes by it; time-outs of requests do not."""
+    """The time of all brokers of one cluster. It decides what expires; timeouts of requests ignore it."""
 
     def __init__(self, supervisor: Supervisor, cluster: int) -> None:
         self._supervisor = supervisor
@@ -40,17 +40,17 @@ class BrokerClock:
         self._passed_ms = 0
 
     def advance(self, by: Duration) -> None:
-        """Let this much time pass for the brokers: ``"30m"``. What is due then happens in the background."""
+        """Let time such as ``"30m"`` pass for the brokers, which do what is due then in the background."""
         by_ms = milliseconds("by", by)
         self._set(self._shift_ms + by_ms, self._passed_ms + by_ms)
 
     def reset(self) -> None:
-        """The date of this machine again. What has expired stays so."""
+        """Return to the time of this machine. Expired records and sessions stay expired."""
         if self._shift_ms:
             self._set(0, self._passed_ms)
 
     def time_ms(self) -> int:
-        """The date of the brokers, in milliseconds since 1970."""
+        """The time of the brokers, in milliseconds since 1970."""
         return time.time_ns() // 1_000_000 + self._shift_ms
 
     def _set(self, shift_ms: int, passed_ms: int) -> None:
@@ -59,7 +59,7 @@ class BrokerClock:
 
 
 class Raftlog:
-    """A cluster for tests, by default of one broker. Everything is gone after ``close``."""
+    """A cluster for tests, by default of one broker. ``close`` deletes everything."""
 
     def __init__(self, supervisor: Supervisor, brokers: int = 1) -> None:
         made = supervisor.ask(orders.Create(brokers))
@@ -79,19 +79,19 @@ class Raftlog:
 
     @property
     def client(self) -> Client:
-        """The blocking client of this cluster, made at the first use."""
+        """The blocking client of this cluster, created at the first use."""
         if self._client is None:
             self._client = Client(self.urls)
         return self._client
 
     def begin_test(self, name: str) -> None:
-        """Topics are named after this test from now on."""
+        """Name topics after this test from now on."""
         self._test = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:NAME_LENGTH_MAX].strip("-") or "topic"
 
     def topic(
         self, partitions: int = 1, *, replication_factor: int | None = None, **config: int | str
     ) -> str:
-        """Make a topic that no other test has; return its name. ``retention_ms="7d"`` is ``retention.ms``."""
+        """Create a topic for this test; return its name. ``retention_ms="7d"`` sets ``retention.ms``."""
         name = f"{self._test}-{next(_topics)}"
         named = {key.replace("_", "."): value for key, value in config.items()}
         copies = replication_factor or len(self.urls)
@@ -124,9 +124,9 @@ class Raftlog:
     def wait_until(
         self, holds: Callable[[], Found], within: Duration = f"{LIMIT_S:g}s", *, what: str = "the condition"
     ) -> Found:
-        """Call ``holds`` until it returns something true, and return that. Raises ``AssertionError``.
+        """Call ``holds`` until its result is true, and return the result. Raises ``AssertionError``.
 
-        Raises ``TypeError`` for a coroutine and the like, which are true before anything is known.
+        Raises ``TypeError`` for a result such as a coroutine, which is always true.
         """
         began = time.monotonic()
         deadline = began + seconds("within", within)
@@ -137,14 +137,14 @@ class Raftlog:
         return found
 
     def close(self) -> None:
-        """End the brokers. Raises ``KitFailed`` when one of them has failed by itself."""
+        """End the brokers. Raises ``KitFailed`` if a broker has failed by itself."""
         self._is_closed = True
         if self._client is not None:
             self._client.close(0)
         self._supervisor.ask(orders.Destroy(self._cluster))
 
     def state(self) -> str:
-        """Each broker: its process, whether it is ready, and the end of its log, with its stacks."""
+        """The state of each broker as text: process, readiness, the end of its log, stacks."""
         return "" if self._is_closed else self._supervisor.ask(orders.Describe(self._cluster)).text
 
     def _is_led(self, topic: str, partitions: int) -> bool:
@@ -153,7 +153,7 @@ class Raftlog:
 
 
 class RaftlogCluster(Raftlog):
-    """Three brokers, numbered from 1, and their failures."""
+    """Three brokers, numbered from 1, with calls that let them fail."""
 
     def __init__(self, supervisor: Supervisor, brokers: int = 3) -> None:
         super().__init__(supervisor, brokers)
@@ -172,7 +172,7 @@ class RaftlogCluster(Raftlog):
         return self.wait_until(found, what=f"a leader of {topic}/{partition}")
 
     def kill(self, broker: int) -> None:
-        """``kill -9``: its process is gone, what it has written is not."""
+        """Kill a broker as ``kill -9`` does: its written data stays, even unsynced."""
         self._supervisor.ask(orders.Kill(self._cluster, self._checked(broker)))
 
     def kill_leader(self, topic: str, partition: int = 0) -> int:
@@ -188,13 +188,13 @@ class RaftlogCluster(Raftlog):
         self._supervisor.ask(orders.Start(self._cluster, tuple(map(self._checked, brokers))))
 
     def slow_disk(self, broker: int, delay: Duration) -> None:
-        """Each operation that waits for the broker's disk takes this much longer; ``0``: as before."""
+        """Delay each operation that waits for the broker's disk by ``delay``; ``0`` ends the delay."""
         delay_ms = milliseconds("delay", delay)
         self._supervisor.ask(orders.SlowDisk(self._cluster, self._checked(broker), delay_ms))
 
     @contextmanager
     def partition_network(self, *sides: Collection[int]) -> Iterator[None]:
-        """In this block, brokers of different sides cannot reach each other. Clients reach all of them."""
+        """Cut the network between brokers of different sides in this block. Clients reach all brokers."""
         checked = tuple(tuple(map(self._checked, side)) for side in sides)
         self._supervisor.ask(orders.Partition(self._cluster, checked))
         try:

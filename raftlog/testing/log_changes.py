@@ -1,4 +1,4 @@
-"""Changes of a log that are made at once: brokers have the flusher wait for the disk instead."""
+"""Changes a log and waits for the disk at once, unlike brokers, whose flusher waits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from raftlog.types import EntryId, Index
 
 
 def truncate_suffix(log: LogStorage, first_removed: Index) -> None:
-    """Forget this entry and all after it, durably on return."""
+    """Remove this entry and all later ones, durably on return."""
     log.cut(first_removed)
     carry_out(log.cut_change())
 
@@ -20,10 +20,10 @@ def truncate_prefix(log: LogStorage, first_kept: Index) -> Index:
 
 
 def install(log: LogStorage, snapshot: EntryId, membership: Membership, state: bytes) -> None:
-    """Empty the log and let it begin after ``snapshot``, durably on return."""
+    """Empty the log and let it start after ``snapshot``, durably on return."""
     carry_out(after(log.install_change(snapshot, membership, state), log.removal_change))
 
 
 def save_checkpoint(log: LogStorage, index: Index, state: bytes) -> None:
-    """Keep the state machine's snapshot as of ``index``, which is durable."""
+    """Save the state machine's snapshot as of ``index``, which must be durable."""
     log.states.save_checkpoint(EntryId(log.term_at(index), index), state)

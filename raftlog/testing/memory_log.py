@@ -1,7 +1,7 @@
-"""A log in memory that keeps the contract of ``LogStorage``: the slow, obvious twin for tests.
+"""A log in memory that implements ``LogStorage`` in a slow and simple way, for tests.
 
-A list of batches and a few numbers. ``segment_batches`` closes a segment every so many batches, so that
-``prefix_change`` has something to delete. It ends with the process.
+The log is a list of batches and a few numbers. A segment has ``segment_batches`` batches, so that
+``prefix_change`` can delete closed segments. No data survives the process.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class BytesFile:
         return len(self._data)
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        """Refused."""
+        """Raise ``OSError``: the file is read-only."""
         raise self._read_only()
 
     def fill(self, length: int) -> None:
-        """Refused."""
+        """Raise ``OSError``: the file is read-only."""
         raise self._read_only()
 
     def end_at(self, size: int) -> None:
-        """Refused."""
+        """Raise ``OSError``: the file is read-only."""
         raise self._read_only()
 
     def read_at(self, position: int, length: int) -> bytes:
@@ -54,24 +54,24 @@ class BytesFile:
         return self._data[position : position + length]
 
     def read_into(self, memory: memoryview, position: int) -> int:
-        """Fill ``memory`` from ``position`` on; how many bytes."""
+        """Fill ``memory`` from ``position`` on; return the number of bytes."""
         data = self.read_at(position, len(memory))
         memory[: len(data)] = data
         return len(data)
 
     def write_at(self, position: int, data: Buffer) -> None:
-        """Refused."""
+        """Raise ``OSError``: the file is read-only."""
         raise self._read_only()
 
     def truncate(self, size: int) -> None:
-        """Refused."""
+        """Raise ``OSError``: the file is read-only."""
         raise self._read_only()
 
     def sync(self) -> None:
         """Do nothing: the bytes are in memory."""
 
     def descriptor(self) -> int:
-        """There is none."""
+        """Raise ``OSError``: bytes in memory have no descriptor."""
         raise OSError(errno.EBADF, "bytes in memory have no descriptor", self._path)
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class BytesFile:
 
 
 class MemorySync:
-    """A flush that takes no time."""
+    """A sync that takes no time."""
 
     def __init__(self, covers: Index) -> None:
         self.covers = covers
@@ -93,7 +93,7 @@ class MemorySync:
 
 
 class MemoryStates:
-    """States of the machine, in memory; see ``States``."""
+    """States of the state machine, in memory; see ``States``."""
 
     def __init__(self) -> None:
         self.checkpoint: tuple[Index, bytes] | None = None
@@ -101,26 +101,26 @@ class MemoryStates:
 
     @property
     def standing(self) -> tuple[Index, ...]:
-        """The offsets where the log may begin, rising."""
+        """The offsets at which the log may begin, in rising order."""
         return tuple(sorted(self._kept))
 
     def has(self, base: Index) -> bool:
-        """Whether it is remembered."""
+        """Whether there is a state for ``base``."""
         return base in self._kept
 
     def keep(self, at: EntryId, state: bytes) -> None:
-        """Remember it."""
+        """Keep the state as of the entry ``at``."""
         self._kept[Index(at.index + 1)] = state
 
     def save_checkpoint(self, at: EntryId, state: bytes) -> None:
-        """Remember it."""
+        """Keep the newest checkpoint."""
         self.checkpoint = (at.index, state)
 
     def flush(self) -> None:
         """Do nothing: there is no disk."""
 
     def load(self, base: Index) -> bytes | None:
-        """The remembered state, or None."""
+        """The state for ``base``, or None."""
         return self._kept.get(base)
 
 
@@ -147,7 +147,7 @@ class MemoryLog:
 
     @property
     def last_index(self) -> Index:
-        """``first_index - 1`` when the log is empty."""
+        """The index of the newest entry; ``first_index - 1`` if the log is empty."""
         return Index(self._batches[-1].last_offset) if self._batches else self._before.index
 
     @property
@@ -161,7 +161,7 @@ class MemoryLog:
         return sum(len(batch.data) for batch in self._batches)
 
     def store_initial_membership(self, membership: Membership) -> None:
-        """Remember who takes part before the first entry."""
+        """Keep the membership that holds before the first entry."""
         self._base = self._base or membership
 
     def restored(self, membership: Membership) -> Restored:
@@ -177,7 +177,7 @@ class MemoryLog:
         )
 
     def append(self, batches: Sequence[Batch]) -> None:
-        """Put batches at the end."""
+        """Append batches at the end."""
         last = self.last_index
         require_follows("in memory", batches, last + 1, self.term_at(last), self._hard_state)
         self._batches += batches
@@ -189,12 +189,12 @@ class MemoryLog:
         return next((Index(base) for base in bases if base >= index), None)
 
     def save_hard_state(self, hard_state: HardState) -> None:
-        """Remember it."""
+        """Keep term and vote."""
         self._hard_state = hard_state
         self._dirty = True
 
     def note_commit_index(self, commit_index: Index) -> None:
-        """Remember the highest."""
+        """Keep the highest commit index."""
         self._commit = max(self._commit, commit_index)
 
     @property
@@ -206,7 +206,7 @@ class MemoryLog:
         """Do nothing: no end is noted for recovery."""
 
     def take_sync(self) -> Sync | None:
-        """The flush for everything changed since the last call, or None."""
+        """The sync for all changes since the last call, or None."""
         if not self._dirty:
             return None
         self._dirty = False
@@ -214,14 +214,14 @@ class MemoryLog:
         return self._syncs[-1]
 
     def sync_finished(self, sync: Sync) -> None:
-        """Move ``durable_index`` forward: up to where this and all earlier syncs have finished."""
+        """Move ``durable_index`` forward, to the end of the finished prefix of syncs."""
         assert isinstance(sync, MemorySync)
         sync.is_finished = True
         while self._syncs and self._syncs[0].is_finished:
             self._durable = max(self._durable, self._syncs.pop(0).covers)
 
     def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
-        """Whole batches from the batch that contains ``first`` on; see ``StoredBatches.read``."""
+        """Whole batches, from the batch that contains ``first``; see ``StoredBatches.read``."""
         if not self.first_index <= first <= last <= self.last_index:
             raise self._out_of_range(f"{first}..{last}")
         found: list[Batch] = []
@@ -244,7 +244,7 @@ class MemoryLog:
         return self.read(first, last, bytes_max=bytes_max) if in_log else None
 
     def part(self, first: Index, bytes_max: int) -> LogPart:
-        """All batches, in a list of their own."""
+        """A copy of the log, with all batches."""
         if not self.first_index <= first <= self.last_index:
             raise self._out_of_range(str(first))
         copy = MemoryLog(segment_batches=self._segment_batches)
@@ -252,7 +252,7 @@ class MemoryLog:
         return copy
 
     def part_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> LogPart | None:
-        """All batches, in a list of their own, if some batch reaches the time."""
+        """A copy of the log, if a batch reaches the time; otherwise None."""
         return None if self.index_at_time(timestamp_ms, first) is None else self.part(self.first_index, 0)
 
     def finished(self) -> None:
@@ -287,15 +287,15 @@ class MemoryLog:
         usable = [state for state in found if self._before.index <= state[0] <= self.last_index]
         return max(usable, key=lambda state: state[0], default=None)
 
-    # All changes happen at once.
+    # All changes are complete at once.
 
     @property
     def is_changing(self) -> bool:
-        """Never."""
+        """False: all changes are complete at once."""
         return False
 
     def cut(self, first_removed: Index) -> None:
-        """Forget this entry and all after it."""
+        """Remove this entry and all later ones."""
         if first_removed > self.last_index:
             return
         at = next((at for at, batch in enumerate(self._batches) if batch.base_offset == first_removed), None)
@@ -324,10 +324,10 @@ class MemoryLog:
         return None
 
     def removal_change(self) -> LogChange | None:
-        """There are no files."""
+        """None: there are no files to remove."""
 
     def install_change(self, snapshot: EntryId, membership: Membership, state: bytes) -> LogChange | None:
-        """Begin anew after the snapshot."""
+        """Empty the log, which then starts after the snapshot."""
         self.removals += 1
         self._batches.clear()
         self._before, self._base = snapshot, membership
@@ -337,7 +337,7 @@ class MemoryLog:
         return None
 
     def close_change(self, checkpoint: tuple[Index, bytes] | None) -> LogChange | None:
-        """Remember the checkpoint; the log counts as synced up to it."""
+        """Keep the checkpoint; the log counts as synced up to it."""
         if checkpoint is not None:
             index, state = checkpoint
             if index > self._durable:

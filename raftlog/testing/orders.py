@@ -1,4 +1,4 @@
-"""The orders of the testing kit to the process that runs its brokers: one JSON object a line, in order."""
+"""Orders of the testing kit to the process of its brokers: one JSON object per line, in order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Create(msgspec.Struct, frozen=True, tag=True):
-    """Make a cluster and start its brokers. Answered once all are ready."""
+    """Create a cluster and start its brokers. Answered once all are ready."""
 
     brokers: int
 
@@ -18,21 +18,21 @@ class Destroy(msgspec.Struct, frozen=True, tag=True):
 
 
 class Start(msgspec.Struct, frozen=True, tag=True):
-    """Start brokers that do not run, and wait until they are ready; none: all of them."""
+    """Start stopped brokers, all of them if none is named, and wait until they are ready."""
 
     cluster: int
     brokers: tuple[int, ...]
 
 
 class Kill(msgspec.Struct, frozen=True, tag=True):
-    """``kill -9``. The page cache survives."""
+    """Kill a broker as ``kill -9`` does. The page cache survives."""
 
     cluster: int
     broker: int
 
 
 class KillLeader(msgspec.Struct, frozen=True, tag=True):
-    """``kill -9`` for the broker that leads a partition."""
+    """Kill the broker that leads a partition, as ``kill -9`` does."""
 
     cluster: int
     topic: str
@@ -40,7 +40,7 @@ class KillLeader(msgspec.Struct, frozen=True, tag=True):
 
 
 class LosePower(msgspec.Struct, frozen=True, tag=True):
-    """End a broker; of what it had not synced, its disk keeps a part that follows from the seed."""
+    """End a broker; the seed decides which part of its unsynced writes the disk keeps."""
 
     cluster: int
     broker: int
@@ -48,7 +48,7 @@ class LosePower(msgspec.Struct, frozen=True, tag=True):
 
 
 class SetClock(msgspec.Struct, frozen=True, tag=True):
-    """The clocks of all brokers are ahead of the machine's by this much."""
+    """Set how far the clocks of all brokers are ahead of the machine's."""
 
     cluster: int
     shift_ms: int  # of the wall clock
@@ -56,7 +56,7 @@ class SetClock(msgspec.Struct, frozen=True, tag=True):
 
 
 class SlowDisk(msgspec.Struct, frozen=True, tag=True):
-    """Each operation of a broker that waits for its disk takes this much longer."""
+    """Delay each operation of a broker that waits for its disk."""
 
     cluster: int
     broker: int
@@ -64,13 +64,13 @@ class SlowDisk(msgspec.Struct, frozen=True, tag=True):
 
 
 class Describe(msgspec.Struct, frozen=True, tag=True):
-    """The state of each broker of a cluster, as text."""
+    """Describe the state of each broker of a cluster, as text."""
 
     cluster: int
 
 
 class Partition(msgspec.Struct, frozen=True, tag=True):
-    """Brokers of different sides cannot reach each other; no sides: all can."""
+    """Cut the network between brokers of different sides; without sides, restore it."""
 
     cluster: int
     sides: tuple[tuple[int, ...], ...]
@@ -82,10 +82,10 @@ Order = Create | Destroy | Start | Kill | KillLeader | LosePower | SetClock | Sl
 class Done(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """The order was carried out."""
 
-    cluster: int = 0  # that was made
-    urls: tuple[str, ...] = ()  # of its brokers
-    broker: int = 0  # that was killed
-    text: str = ""  # that describes a cluster
+    cluster: int = 0  # the new cluster
+    urls: tuple[str, ...] = ()  # the addresses of its brokers
+    broker: int = 0  # the killed broker
+    text: str = ""  # the description of a cluster
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):

@@ -1,6 +1,6 @@
 """The pytest fixtures ``raftlog`` and ``raftlog_cluster``; pytest finds them when raftlog is installed.
 
-Every project with raftlog imports this module, so it imports nothing until a test asks for a fixture.
+Every project with raftlog imports this module, so brokers and clients are imported at the first fixture.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _raftlog_broker(pytestconfig: pytest.Config) -> Iterator[Raftlog]:
 
 @pytest.fixture
 def raftlog(_raftlog_broker: Raftlog, request: pytest.FixtureRequest) -> Iterator[Raftlog]:
-    """One broker for all tests; the clock is right again after each."""
+    """One broker for all tests; the clock is reset after each test."""
     _raftlog_broker.begin_test(request.node.name)
     yield _raftlog_broker
     _raftlog_broker.clock.reset()

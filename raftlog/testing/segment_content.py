@@ -1,4 +1,4 @@
-"""The content of the file of a segment, for code that compares or damages such files."""
+"""Finds the content of a segment file, for code that compares or damages such files."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from raftlog.records.batch import BATCH_OVERHEAD
 
 
 def content_of(data: bytes) -> bytes:
-    """The file's batches, by their lengths, without the zeros with which it may be filled ahead.
+    """The batches of a segment file, without the zeros with which it may be filled ahead.
 
-    All of ``data`` where something else follows the batches.
+    Returns all of ``data`` if other bytes than zeros follow the batches.
     """
     end = 0
     while length := int.from_bytes(data[end + 8 : end + BATCH_OVERHEAD]):

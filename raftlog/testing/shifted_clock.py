@@ -1,4 +1,4 @@
-"""The machine's clock, moved by a test."""
+"""A clock that tests move forward."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from raftlog.clock import SystemClock
 
 
 class ShiftedClock(SystemClock):
-    """The machine's own clocks; the wall clock is ahead by ``shift_ms``, the other one by ``passed_ms``."""
+    """The machine's clocks; the wall clock is ahead by ``shift_ms``, the monotonic one by ``passed_ms``."""
 
     def __init__(self) -> None:
         self.shift_ms = 0
@@ -17,5 +17,5 @@ class ShiftedClock(SystemClock):
         return super().monotonic() + self.passed_ms / 1000
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, and the shift."""
+        """Milliseconds since 1970, plus ``shift_ms``."""
         return super().wall_ms() + self.shift_ms

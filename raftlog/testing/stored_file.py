@@ -1,6 +1,6 @@
-"""One file of a ``FakeFilesystem``: what programs see, what the disk holds, and what a power loss leaves.
+"""The content of a file of a ``FakeFilesystem``: as programs see it, on the disk, and after a power loss.
 
-Decides: which of the changes that were not synced survive a power loss. Leaves to others: names
+Decides: which unsynced changes survive a power loss. Leaves to others: names
 (``fake_filesystem``).
 """
 
@@ -14,10 +14,10 @@ _SECTOR_BYTES = 512
 
 @dataclass(slots=True)
 class StoredFile:
-    """One file: the bytes that programs see, those on the disk, and the changes in between.
+    """One file: the bytes that programs see, the bytes on the disk, and the unsynced changes.
 
-    ``seen_writes`` and ``disk_writes`` have the position of every change, for those who watch a file from
-    outside: they read on from where they were.
+    ``seen_writes`` and ``disk_writes`` have the position of every change, for code that watches a file from
+    outside and continues where it stopped.
     """
 
     seen: bytearray = field(default_factory=bytearray)
@@ -27,20 +27,20 @@ class StoredFile:
     disk_writes: list[int] = field(default_factory=list)
 
     def write(self, position: int, data: bytes | None) -> None:
-        """Change what programs see."""
+        """Change the bytes that programs see."""
         _apply(self.seen, position, data)
         self.unsynced.append((position, data))
         self.seen_writes.append(position)
 
     def sync(self) -> None:
-        """Bring the disk up to what programs see."""
+        """Bring all unsynced changes to the disk."""
         for position, data in self.unsynced:
             _apply(self.disk, position, data)
             self.disk_writes.append(position)
         self.unsynced.clear()
 
     def lose_power(self, rng: random.Random) -> None:
-        """Let the disk keep some of the changes that were not synced; programs see what it keeps."""
+        """Let the disk keep some unsynced changes; programs then see the content of the disk."""
         _tear(self, rng)
 
 
@@ -54,7 +54,7 @@ def _apply(content: bytearray, position: int, data: bytes | None) -> None:
 
 
 def _tear(node: StoredFile, rng: random.Random) -> None:
-    """Let the disk keep some of the changes that were not synced."""
+    """Let the disk keep some unsynced changes."""
     manner = rng.choice(("all", "none", "prefix", "any", "last", "last"))
     kept = rng.randint(0, len(node.unsynced)) if manner == "prefix" else len(node.unsynced) - 1
     for at, (position, data) in enumerate(node.unsynced):

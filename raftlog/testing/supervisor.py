@@ -1,6 +1,6 @@
-"""The other process of the testing kit, seen from the tests: orders to it, and their outcomes.
+"""Starts the process of the testing kit's brokers, sends orders to it, and receives their outcomes.
 
-It leads a process group, so Ctrl-C reaches the tests only, and it ends when this process does.
+The process leads a process group, so Ctrl-C reaches the tests only; it ends with the process of the tests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class KitFailed(Exception):
 
 
 class Supervisor:
-    """Starts the process at once and waits for nothing. For any number of threads."""
+    """The process of the brokers, which is started without waiting. For any number of threads."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -35,25 +35,25 @@ class Supervisor:
             env={
                 **os.environ,
                 "SSL_CERT_FILE": os.devnull,
-            },  # or a tenth of its start is loading certificates
+            },  # loading certificates takes a tenth of the start
             process_group=0,
         )
         self._lock = threading.Lock()
-        self._early: dict[orders.Order, orders.Outcome | None] = {}  # outcomes as far as they are read
+        self._early: dict[orders.Order, orders.Outcome | None] = {}  # None: the outcome is not read yet
 
     @property
     def pid(self) -> int:
-        """The process; its children are the brokers."""
+        """The id of the process, whose children are the brokers."""
         return self._process.pid
 
     def begin(self, order: orders.Order) -> None:
-        """Have an order carried out that will be asked for later."""
-        with self._lock, contextlib.suppress(KitFailed):  # asking for it fails as well
+        """Send an order early; a later ``ask`` for it gets the outcome."""
+        with self._lock, contextlib.suppress(KitFailed):  # ``ask`` will fail, too
             self._early[order] = None
             self._send(order)
 
     def ask(self, order: orders.Order) -> orders.Done:
-        """Returns when it was carried out. Raises ``KitFailed``."""
+        """Send an order, and return its outcome once it is carried out. Raises ``KitFailed``."""
         with self._lock:
             try:
                 for early in [early for early, outcome in self._early.items() if outcome is None]:
@@ -62,7 +62,7 @@ class Supervisor:
                 if outcome is None:
                     self._send(order)
                     outcome = self._receive()
-            except BaseException:  # as by Ctrl-C: this outcome could be taken for that of a later order
+            except BaseException:  # such as Ctrl-C: a later order could get this outcome
                 self._end_orders()
                 raise
         if isinstance(outcome, orders.Failed):
@@ -91,7 +91,7 @@ class Supervisor:
         try:
             self.stdin.write(msgspec.json.encode(order) + b"\n")
             self.stdin.flush()
-        except (OSError, ValueError) as error:  # the latter once there are no more orders
+        except (OSError, ValueError) as error:  # ``ValueError`` once the pipe is closed
             raise self._ended() from error
 
     def _end_orders(self) -> None:

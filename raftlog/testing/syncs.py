@@ -1,4 +1,4 @@
-"""Rounds of syncs as coroutines, for tests in which no real time passes."""
+"""Runs rounds of syncs as coroutines, for tests in which no real time passes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raftlog.storage.log_storage import DiskWork
 
 
 def in_a_task(run: Callable[[Sequence[DiskWork]], Coroutine[Any, Any, Errors]]) -> RunSyncs:
-    """Run each round in a task; ``run`` returns for each work whether it failed."""
+    """Run each round in a task; ``run`` returns the errors of the round."""
 
     def begin(works: Sequence[DiskWork], ended: RoundEnded) -> None:
         def done(task: asyncio.Task[Errors]) -> None:

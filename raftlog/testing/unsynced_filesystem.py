@@ -1,7 +1,7 @@
-"""The machine's own filesystem without syncs: for tests without power losses.
+"""The machine's filesystem without syncs, for tests without power losses.
 
-Brokers of one process run on one event loop, and so do their syncs. A disk that takes 50 ms for a sync would
-block all of them for seconds before they have registered.
+All brokers of one process, and their syncs, run on one event loop. A disk that takes 50 ms for a sync would
+block all brokers for seconds before they have registered.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class UnsyncedFilesystem(OsFilesystem):
     __slots__ = ()
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing. Raises ``FileNotFoundError`` unless ``create``."""
+        """Open a file for reading and writing. Raises ``FileNotFoundError`` unless ``create``."""
         return UnsyncedFile(path, os.O_RDWR | os.O_CREAT if create else os.O_RDWR)
 
     def replace_file(self, path: str, data: bytes) -> None:
-        """Atomically."""
+        """Replace a file's content atomically."""
         temporary = path + ".tmp"
         Path(temporary).write_bytes(data)
         os.replace(temporary, path)

@@ -1,8 +1,8 @@
-"""The wait of tests for a condition, and the common limit of all waits on real processes.
+"""Waits for a condition in tests, with one limit for all waits on real processes.
 
-Decides: how long anything may take before a test fails, and what an expired wait prints: the state of
-everything that was registered with ``describe_on_expiry``, and the stacks of this process. Leaves to others:
-what a state is (``chaos.cluster`` registers clusters).
+Decides: how long a condition may take before a test fails, and what an expired wait prints: the state of
+every object registered with ``describe_on_expiry``, and the stacks of this process. Leaves to others: the
+state of an object (``chaos.cluster`` registers clusters).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Final, Protocol, TypeVar
 from weakref import WeakSet
 
 LIMIT_S: Final = 60.0
-"""Long enough for any condition on a machine with other work; an expired wait is an error, not bad luck."""
+"""Limit of a wait in seconds, enough for any condition on a busy machine: an expired wait is an error."""
 POLL_S: Final = 0.02
 POLL_MAX_S: Final = 0.1
-"""Seconds between two questions once a wait has taken a second: each question costs CPU."""
+"""Seconds between two checks once a wait has taken a second: each check costs CPU."""
 
 Found = TypeVar("Found")
 
 
 class Described(Protocol):
-    """Something whose state explains an expired wait."""
+    """An object whose state explains an expired wait."""
 
     def state(self) -> str:
         """The state as text. Takes seconds at most, and may raise."""
@@ -39,17 +39,17 @@ _described: WeakSet[Described] = WeakSet()
 
 
 def describe_on_expiry(one: Described) -> None:
-    """An expired wait prints its state, as long as it exists."""
+    """Let expired waits print the state of this object, as long as it exists."""
     _described.add(one)
 
 
 def eventually(
     holds: Callable[[], Found | None], *, what: str, progress: Callable[[], object] | None = None
 ) -> Found:
-    """The result of ``holds`` once it is true. An ``OSError`` counts as not yet.
+    """Wait until the result of ``holds`` is true, and return it. An ``OSError`` counts as not true.
 
-    Raises ``AssertionError`` after ``LIMIT_S``, with everything that may explain it. Where the condition is
-    the end of long work, each change of ``progress`` begins the limit again.
+    Raises ``AssertionError`` after ``LIMIT_S``, with all registered states and stacks. For the end of long
+    work, each change of ``progress`` restarts the limit.
     """
     began = time.monotonic()
     deadline = began + LIMIT_S
@@ -77,12 +77,12 @@ def expired(what: str, seen: object) -> str:
 
 
 def states() -> str:
-    """The states of everything that was registered and still exists."""
+    """The states of all registered objects that still exist."""
     found = []
     for one in list(_described):
         try:
             found.append(one.state())
-        except Exception as error:  # a state that cannot be had must not hide what expired
+        except Exception as error:  # an unreadable state must not hide the expired wait
             found.append(f"no state of {one!r}: {error!r}")
     return "\n".join(text for text in found if text)
 
@@ -102,7 +102,7 @@ def stacks() -> str:
 def unfinished_tasks() -> list[asyncio.Task[object]]:
     """The tasks of all event loops.
 
-    A loop of another thread cannot be asked for its own, and the collector does not know frozen ones.
+    Another thread's loop does not list its tasks, and the garbage collector does not list frozen tasks.
     """
     tasks = {found for found in gc.get_objects() if isinstance(found, asyncio.Task)}
     with contextlib.suppress(RuntimeError):  # no loop runs on this thread

@@ -1,8 +1,8 @@
-"""The archive: history of topics as Parquet files in a directory or an object store.
+"""The archive: records of topics as Parquet files in a directory or an object store.
 
-Decides: the layout, which files count, and how records return into a topic. Leaves to others: Parquet
+Decides: the layout, which files count, and how records are restored into a topic. Leaves to others: Parquet
 (pyarrow), object stores (fsspec), brokers (``raftlog.client``). Only ``data_source``, ``sink`` and ``source``
-need Spark; ``writing`` archives topics without it, and ``fetching`` reads them for brokers.
+need Spark; ``writing`` archives topics without Spark, and ``fetching`` reads an archive for brokers.
 
 The layout, below the address of the archive::
 
@@ -11,11 +11,11 @@ The layout, below the address of the archive::
     _manifest/write-orders/00000000000000000007.json  batch 7 of topic orders, written without Spark
     _manifest/_generation/00000000000000000002.json   the second compaction
 
-A file has the records of one partition from its first offset up to its second one, excluded. The eight
-characters after them are new for every file that is written, so no writer touches a file of another one.
-Files without an entry in a manifest are left-overs of writers that failed, and are not read. A manifest is
-created once and never changed. A generation replaces the manifests up to a batch of each query, and the
-generations before it.
+A file has the records of one partition from the first offset in its name up to the second one, excluded. The
+eight characters after the offsets are random for every file, so no writer touches a file of another writer.
+Files without an entry in a manifest are left over from failed writers, and are not read. A manifest is
+created once and never changed. A generation replaces all earlier generations, and the manifests of each query
+up to a batch.
 
-Read ``entries`` first: what a manifest says, and which files count.
+Read ``entries`` first: the content of a manifest, and which files count.
 """

@@ -1,6 +1,6 @@
-"""Reads and writes manifests.
+"""Reads and writes the manifests of an archive.
 
-Decides: the order of steps that makes a batch count once. Leaves to others: what a manifest says
+Decides: the order of steps that makes a batch count once. Leaves to others: the content of a manifest
 (``entries``).
 """
 
@@ -38,14 +38,14 @@ IsEmpty = Callable[[Range], bool]
 
 @dataclass(slots=True)
 class Seen:
-    """The manifests and the generation of an archive that were read before: their contents never change."""
+    """Manifests and generation of an archive that were read before; their contents never change."""
 
     generation: tuple[int, Generation] | None = None
     manifests: dict[tuple[str, int], Manifest] = field(default_factory=dict)
 
 
 def load(storage: Storage, seen: Seen | None = None) -> Catalogue:
-    """The files that count now. What is ``seen`` is not read again, and what is read is seen then.
+    """The files that count now. Manifests in ``seen`` are not read again; read ones are added to it.
 
     Raises ``ArchiveDamaged`` for a manifest that cannot be read, and ``InvalidOption`` for an archive that is
     a Delta table.
@@ -68,7 +68,7 @@ def load(storage: Storage, seen: Seen | None = None) -> Catalogue:
 
 
 def manifest_of(storage: Storage, query: str, batch: int) -> Manifest | None:
-    """The manifest of a batch, None if it is not committed. Raises ``ArchiveDamaged``."""
+    """The manifest of a batch, None if the batch is not committed. Raises ``ArchiveDamaged``."""
     path = manifest_path(query, batch)
     try:
         return manifest_in(path, storage.read(path))
@@ -77,7 +77,7 @@ def manifest_of(storage: Storage, query: str, batch: int) -> Manifest | None:
 
 
 def listed(storage: Storage) -> frozenset[str]:
-    """The paths that any manifest or generation lists, also replaced ones. Raises ``ArchiveDamaged``."""
+    """The paths in all manifests and generations, also replaced ones. Raises ``ArchiveDamaged``."""
     paths: set[str] = set()
     for number in _numbers(storage, GENERATIONS):
         path = generation_path(number)
@@ -90,10 +90,10 @@ def listed(storage: Storage) -> frozenset[str]:
 
 
 def commit(storage: Storage, query: str, batch: int, added: Sequence[Entry], is_empty: IsEmpty) -> bool:
-    """Let the files of a batch count. False: the batch was committed before, and these files never count.
+    """Commit the files of a batch. False: the batch was committed before, and these files never count.
 
-    ``is_empty`` says of offsets before a new file whether they have no records; only such gaps are closed.
-    Raises ``ArchiveOverlap``, and the batch does not count.
+    ``is_empty`` tells whether the offsets before a new file have no records; only such gaps are closed.
+    Raises ``ArchiveOverlap``; then the batch does not count.
     """
     if manifest_of(storage, query, batch) is not None:
         return False
@@ -101,7 +101,7 @@ def commit(storage: Storage, query: str, batch: int, added: Sequence[Entry], is_
     newest = archived.through.get(query, -1)
     if batch < newest:
         raise ArchiveOverlap(
-            f"batch {batch} of query {query} is over, the archive has batch {newest}: another driver runs "
+            f"batch {batch} of query {query} is too old, the archive has batch {newest}: another driver runs "
             "this query, or the checkpoint was restored from a copy; stop this query, or use a new "
             "checkpointLocation and startingOffsets where the archive ends"
         )
@@ -114,14 +114,14 @@ def commit(storage: Storage, query: str, batch: int, added: Sequence[Entry], is_
 def commit_generation(storage: Storage, before: Catalogue, files: Sequence[Entry]) -> bool:
     """Commit ``files`` in place of the files of ``before``. False: another compaction was faster.
 
-    Raises ``ArchiveDamaged`` if a new file is gone, and nothing has changed.
+    Raises ``ArchiveDamaged`` if a new file is missing; then nothing has changed.
     """
     made = Generation(files=tuple(files), through=before.through)
     known = {one.path for one in before.files}
     for one in files:
         if one.path not in known and not storage.exists(one.path):
             raise ArchiveDamaged(
-                f"{one.path} was removed while files were joined; nothing has changed, run it again"
+                f"{one.path} was removed while files were joined; nothing has changed; compact again"
             )
     return has_created(storage, generation_path(before.generation + 1), encoded(made))
 

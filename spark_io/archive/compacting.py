@@ -1,7 +1,7 @@
 """Joins small files of an archive, and replaces all manifests by a new generation.
 
-Decides: which files are joined. Leaves to others: how a generation counts (``catalogue``). Files and
-manifests that a generation replaces stay where they are: readers that began before it still need them.
+Decides: which files are joined. Leaves to others: the commit of a generation (``catalogue``). Files and
+manifests that a generation replaces are not deleted: readers that began earlier still need them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ TARGET_BYTES: Final = 128 << 20
 
 
 def compact(storage: Storage, *, target_bytes: int = TARGET_BYTES) -> tuple[int, int] | None:
-    """Files before and after. None: another compaction was faster, and nothing has changed.
+    """Compact an archive. Returns the number of files before and after, or None if another compaction won.
 
-    Raises ``ArchiveDamaged``, and nothing has changed.
+    Raises ``ArchiveDamaged``. In both cases nothing has changed.
     """
     before = catalogue.load(storage)
     files = [_joined(storage, run) for run in runs(before, target_bytes)]
@@ -35,7 +35,7 @@ def compact(storage: Storage, *, target_bytes: int = TARGET_BYTES) -> tuple[int,
 
 
 def runs(before: Catalogue, target_bytes: int) -> Iterator[list[Entry]]:
-    """All files in runs that become one file each: consecutive offsets, up to ``target_bytes``."""
+    """All files, in runs to join into one file each: consecutive offsets, up to ``target_bytes``."""
     for target in before.partitions:
         run: list[Entry] = []
         for one in before.of(target):

@@ -1,4 +1,4 @@
-"""The format ``raftlog-archive``: which class answers which call of Spark."""
+"""The format ``raftlog-archive``, which Spark creates from a name and options."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ArchiveDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> ArchiveWriter:
         """Return the writer for ``df.writeStream``."""
         if overwrite:
-            raise InvalidOption('outputMode is complete, an archive only grows; use .outputMode("append")')
+            raise InvalidOption('outputMode is complete; an archive only grows, so use .outputMode("append")')
         options = archive_write_options(self.options)
         check_columns(schema)
         return ArchiveWriter(options)

@@ -1,4 +1,4 @@
-"""An archive as a Delta table: ``layout=delta`` of the sink. Needs the package ``deltalake`` on the driver.
+"""Writes an archive as a Delta table: ``layout=delta`` of the sink. The driver needs ``deltalake``.
 
 Decides: that each batch, and each offset of a partition, is in the table once. Leaves to others: files
 (``files``), and the log of the table (``deltalake``).
@@ -9,8 +9,8 @@ Each batch is one commit of the table. It adds the files of the batch and sets t
     raftlog/orders/0/start   the first offset of the partition, once
     raftlog/orders/0/end     the offset where its next batch begins
 
-The versions stay when files are rewritten or removed by ``OPTIMIZE``, ``VACUUM`` or ``DELETE``. A commit that
-loses a race is decided again from the versions that the winner has set.
+The versions stay when ``OPTIMIZE``, ``VACUUM`` or ``DELETE`` rewrites or removes files. A commit that loses a
+race is tried again with the versions that the winner has set.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
     from deltalake.transaction import AddAction
 
-ATTEMPTS_MAX: Final = 20  # of one commit, beside other writers of the table
+ATTEMPTS_MAX: Final = 20  # attempts of one commit, against other writers of the table
 TABLE_SCHEMA: Final = pa.schema(
     [pa.field(one.name, pa.timestamp("us", "UTC")) if one.name == "timestamp" else one for one in SCHEMA]
 )
@@ -57,14 +57,14 @@ class DeltaArchive:
     """A Delta table with the records of partitions, each partition without a gap and each offset once."""
 
     def __init__(self, address: str) -> None:
-        """``address``: a directory, or a URI that both fsspec and ``deltalake`` know, such as ``s3://``."""
+        """``address`` is a directory, or a URI that both fsspec and ``deltalake`` know, such as ``s3://``."""
         self._address = address
 
     def add(self, query: str, batch: int, added: Sequence[Entry], is_empty: IsEmpty) -> bool:
         """Commit the files of a batch. False: the batch was committed before, and these files never count.
 
-        ``is_empty`` says of offsets before a new file whether the log has no records there any more. Raises
-        ``ArchiveOverlap`` and ``ArchiveGap``, and the batch does not count.
+        ``is_empty`` tells whether the log has no records at the offsets before a new file. Raises
+        ``ArchiveOverlap`` and ``ArchiveGap``; then the batch does not count.
         """
         from deltalake.exceptions import CommitFailedError, DeltaError
 
@@ -91,8 +91,8 @@ class DeltaArchive:
                 continue  # another driver has created the table
             return True
         raise ArchiveOverlap(
-            f"{self._address} was changed by others {ATTEMPTS_MAX} times during the commit of batch {batch}; "
-            "let one query write it, and start the query again"
+            f"other writers changed {self._address} {ATTEMPTS_MAX} times during the commit of batch {batch}; "
+            "let only one query write it, and start the query again"
         )
 
     def of(self, target: TopicPartition) -> list[Range]:
@@ -101,7 +101,7 @@ class DeltaArchive:
         return [] if table is None else [*_extents(table, {target}).values()]
 
     def topic_ids(self, topic: str) -> tuple[str, ...]:
-        """None: a table remembers offsets only."""
+        """An empty tuple: a table stores offsets only."""
         return ()
 
     def _table(self) -> DeltaTable | None:
@@ -119,7 +119,7 @@ class DeltaArchive:
 
         if open_storage(self._address).names(MANIFESTS):
             raise InvalidOption(
-                f"layout is delta, and {self._address} has an archive with manifests; use another path"
+                f"layout is delta, but {self._address} has an archive with manifests; use another path"
             )
         create_table_with_add_actions(
             self._address,
@@ -149,13 +149,13 @@ def _joined(extent: Range, one: Entry, is_empty: IsEmpty) -> int:
     if one.start < extent.end:
         raise ArchiveOverlap(
             f"offsets {one.start} to {one.end - 1} of {one.target} begin below offset {extent.end}, the end "
-            "of the table: another query writes to it, or the checkpoint is new; begin with startingOffsets "
-            "there, or use another path"
+            "of the table: another query writes to it, or the checkpoint is new; set startingOffsets to the "
+            "end, or use another path"
         )
     if one.start > extent.end and not is_empty(extent._replace(start=extent.end, end=one.start)):
         raise ArchiveGap(
             f"offsets {extent.end} to {one.start - 1} of {one.target} have records and are not in the table, "
-            f"which ends at {extent.end}; begin with startingOffsets there, or use another path"
+            f"which ends at {extent.end}; set startingOffsets to this end, or use another path"
         )
     return one.end
 
@@ -163,8 +163,8 @@ def _joined(extent: Range, one: Entry, is_empty: IsEmpty) -> int:
 def _check_newest(query: str, batch: int, newest: int) -> None:
     if batch < newest:
         raise ArchiveOverlap(
-            f"batch {batch} of query {query} is over, the table has batch {newest}: another driver runs this "
-            "query, or the checkpoint was restored from a copy; stop this query, or use a new "
+            f"batch {batch} of query {query} is too old, the table has batch {newest}: another driver runs "
+            "this query, or the checkpoint was restored from a copy; stop this query, or use a new "
             "checkpointLocation and startingOffsets where the table ends"
         )
 
@@ -199,7 +199,7 @@ def _properties(
         if target not in before:
             versions[start] = extent.start
     return CommitProperties(
-        max_commit_retries=0,  # the versions must be read again
+        max_commit_retries=0,  # because the versions must be read again
         app_transactions=[Transaction(name, version) for name, version in versions.items()],
     )
 

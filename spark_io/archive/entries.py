@@ -1,11 +1,11 @@
-"""Manifests as JSON, and the catalogue of the files that count. No IO.
+"""Encodes manifests as JSON, and builds the catalogue of the files that count. No IO.
 
-Decides: the JSON of a manifest, the files of a catalogue, and what an overlap and a gap is. Leaves to others:
-where manifests are (``catalogue``) and what files contain (``files``).
+Decides: the JSON of a manifest, the files of a catalogue, and which offsets are an overlap or a gap. Leaves
+to others: reading manifests (``catalogue``) and the content of files (``files``).
 
-An entry travels to and from tasks, also where this package is pickled by value. msgspec structs lose their
-fields then, and dataclasses that msgspec has encoded or decoded cannot be pickled. So msgspec sees
-neither, but dicts and lists.
+An entry is sent to and from tasks, also if this package is pickled by value. msgspec structs lose their
+fields then, and dataclasses that msgspec has encoded or decoded cannot be pickled. So msgspec handles only
+dicts and lists.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from spark_io.planning import Range
 VERSION: Final = 1
 MANIFESTS: Final = "_manifest"
 GENERATIONS: Final = f"{MANIFESTS}/_generation"
-DELTA_LOG: Final = "_delta_log"  # of an archive that is a Delta table, and has no manifests
+DELTA_LOG: Final = "_delta_log"  # an archive with this folder is a Delta table, without manifests
 _NUMBERED: Final = re.compile(r"([0-9]{20})\.json")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A file. ``end`` is excluded; ``rows`` may be fewer than offsets, as compaction and transactions leave
-    offsets without records. ``crc`` is the CRC-32C of its bytes. ``term`` is the highest one of its records,
-    and ``topic_id`` the id of its topic, which no other topic of that name has; None where the writer did not
-    know it.
+    """The entry of a file. ``end`` is excluded; ``rows`` may be fewer than offsets, as compaction and
+    transactions leave offsets without records. ``crc`` is the CRC-32C of the file's bytes. ``term`` is the
+    highest term of its records, and ``topic_id`` the id of its topic, which no other topic of that name has;
+    None if the writer did not know it.
     """
 
     path: str
@@ -54,7 +54,7 @@ class Entry:
 
     @property
     def target(self) -> TopicPartition:
-        """The partition that the records are from."""
+        """The partition of the file's records."""
         return TopicPartition(self.topic, self.partition)
 
 
@@ -95,7 +95,7 @@ class Catalogue:
 
     @property
     def files(self) -> list[Entry]:
-        """All, in order."""
+        """All files that count, in order."""
         return [one for some in self._files.values() for one in some]
 
     @property
@@ -104,7 +104,7 @@ class Catalogue:
         return list(self._files)
 
     def of(self, target: TopicPartition) -> list[Entry]:
-        """The files of a partition, in the order of their starts. The last one may end before others."""
+        """The files of a partition, ordered by start. The last file may end before another one."""
         return self._files.get(target, [])
 
     def end(self, target: TopicPartition) -> int:
@@ -116,7 +116,7 @@ class Catalogue:
         return {one.topic_id for one in self.files if one.topic == topic and one.topic_id is not None}
 
     def pieces(self, wanted: Range) -> list[tuple[Entry, Range]]:
-        """The files with offsets of a range, and the offsets to read of each: no offset twice."""
+        """The files with offsets of a range, and the offsets to read from each; no offset twice."""
         found, at = [], wanted.start
         for one in self.of(TopicPartition(wanted.topic, wanted.partition)):
             start, end = max(one.start, at), min(one.end, wanted.end)
@@ -149,8 +149,8 @@ class Catalogue:
         return [pair for files in self._files.values() for pair in _overlapping(files)]
 
     def check_added(self, added: Sequence[Entry]) -> None:
-        """Raise ``ArchiveOverlap`` if new files have offsets of one another, or of files that count, or
-        are of another topic with the name of an archived topic.
+        """Raise ``ArchiveOverlap`` if new files share offsets with each other or with files that count, or
+        belong to another topic with the name of an archived topic.
         """
         for before, after in Catalogue(added, {}, 0).overlaps():
             raise ArchiveOverlap(
@@ -164,8 +164,8 @@ class Catalogue:
             for before, _ in self.pieces(Range(one.topic, one.partition, one.start, one.end)):
                 raise ArchiveOverlap(
                     f"offsets {one.start} to {one.end - 1} of {one.target} are archived in {before.path}: "
-                    "another query writes to this archive, or the checkpoint is new; begin with "
-                    "startingOffsets where the archive ends (`raftlog archive list`), or use another path"
+                    "another query writes to this archive, or the checkpoint is new; set startingOffsets "
+                    "to the archive's end (`raftlog archive list`), or use another path"
                 )
 
 
@@ -188,7 +188,7 @@ def check_identity(archived: Identified, topic: str, topic_id: str | None) -> No
 def catalogue_of(
     generation: tuple[int, Generation] | None, manifests: Mapping[tuple[str, int], Manifest]
 ) -> Catalogue:
-    """The catalogue of the newest generation and of the manifests, by query and batch, behind it."""
+    """The catalogue of the newest generation and the later manifests, by query and batch."""
     number, base = generation or (0, Generation())
     files, through = [*base.files], dict(base.through)
     for (query, batch), manifest in sorted(manifests.items()):
@@ -199,13 +199,13 @@ def catalogue_of(
 
 
 def reach(archived: Catalogue, target: TopicPartition, log_start: int) -> int:
-    """The first offset from which files reach the log without a gap; ``log_start`` if none do."""
+    """The first offset from which files reach the log without a gap; ``log_start`` if no file does."""
     missing = archived.missing(Range(target.topic, target.partition, 0, log_start))
     return missing[-1].end if missing else 0
 
 
 def joined(added: Sequence[Entry], archived: Catalogue, is_empty: Mapping[Range, bool]) -> list[Entry]:
-    """The new files, with those gaps before them that are known to have no records."""
+    """The new files, extended over the gaps before them that are known to have no records."""
     found = []
     for one in added:
         gap = gap_before(one, added, archived)
@@ -215,7 +215,7 @@ def joined(added: Sequence[Entry], archived: Catalogue, is_empty: Mapping[Range,
 
 
 def gap_before(one: Entry, added: Sequence[Entry], archived: Catalogue) -> Range | None:
-    """The offsets between a new file and the file before it; None without a gap or a file before it."""
+    """The offsets between a new file and the previous file; None without a gap or a previous file."""
     others = (*archived.of(one.target), *(each for each in added if each.target == one.target))
     ends = [each.end for each in others if each.end <= one.start]
     if not ends or max(ends) == one.start:
@@ -244,7 +244,7 @@ def generation_path(number: int) -> str:
 
 
 def number_of(name: str) -> int | None:
-    """The number in the name of a manifest, None for another file."""
+    """The number in the name of a manifest or generation; None for another file."""
     found = _NUMBERED.fullmatch(name)
     return None if found is None else int(found[1])
 
@@ -255,13 +255,13 @@ def encoded(value: Manifest | Generation) -> bytes:
 
 
 def manifest_in(path: str, data: bytes) -> Manifest:
-    """The reverse. Raises ``ArchiveDamaged``."""
+    """Decode a manifest. Raises ``ArchiveDamaged``."""
     files, _ = _decoded(path, data)
     return Manifest(files=files)
 
 
 def generation_in(path: str, data: bytes) -> Generation:
-    """The reverse. Raises ``ArchiveDamaged``."""
+    """Decode a generation. Raises ``ArchiveDamaged``."""
     files, through = _decoded(path, data)
     return Generation(files=files, through=through)
 
@@ -274,12 +274,12 @@ def _decoded(path: str, data: bytes) -> tuple[tuple[Entry, ...], dict[str, int]]
             files = tuple(map(_entry, msgspec.convert(found.get("files", ()), list[dict[str, Any]])))
             return files, msgspec.convert(found.get("through", {}), dict[str, int])
     except (*UNREADABLE, TypeError) as error:
-        raise ArchiveDamaged(f"{path} is no manifest: {error}; restore it from a copy") from error
-    raise ArchiveDamaged(f"{path} has version {version}, this program reads {VERSION}; use a newer one")
+        raise ArchiveDamaged(f"{path} is not a manifest: {error}; restore it from a copy") from error
+    raise ArchiveDamaged(f"{path} has version {version}, this program reads {VERSION}; upgrade raftlog")
 
 
 def _entry(found: dict[str, Any]) -> Entry:
-    """Fields of later versions are left out. Raises ``TypeError`` for missing fields and wrong types."""
+    """Convert an entry; ignores fields of later versions. Raises ``TypeError`` for a wrong entry."""
     entry = Entry(**{one.name: found[one.name] for one in fields(Entry) if one.name in found})
     for name, value in vars(entry).items():
         expected = str if name in ("path", "topic", "topic_id") else int

@@ -1,13 +1,13 @@
-"""Records of an archive as batches of a log, for brokers that answer reads below a log start.
+"""Reads records of an archive as batches of a log, for brokers that answer reads below a log start.
 
-Decides: what is kept in memory between two reads, and when manifests are looked for again. Leaves to others:
-which files count (``catalogue``), their records (``files``), the batches (``raftlog.records.restored``), and
-how many reads there are at a time (``broker.archived_reads``).
+Decides: what is kept in memory between two reads, and when manifests are read again. Leaves to others: which
+files count (``catalogue``), their records (``files``), the batches (``raftlog.records.restored``), and the
+number of concurrent reads (``broker.archived_reads``).
 
-A reader that continues where the read before has ended finds that file open, so that a file is read and
-checked once for a reader of all of it. An open file is in memory as it is stored, once for all readers, and
-its records are decoded a few at a time. Files without the id of a topic are not read: they may be of an
-earlier topic with its name.
+A reader that continues where the previous read ended finds the file still open, so that a file is read and
+checked once for a reader of the whole file. An open file is in memory as stored, once for all readers, and
+its records are decoded in portions. Files without the id of a topic are not read: they may belong to an
+earlier topic with the same name.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from spark_io.archive.storage import Storage
 from spark_io.errors import ArchiveDamaged, InvalidOption
 from spark_io.planning import Range
 
-REFRESH_S: Final = 30.0  # manifests are looked for again
-AGAIN_S: Final = 1.0  # the same after they could not be read
-IDLE_S: Final = 60.0  # an open file that nobody has read is closed
-OPEN_BYTES_MAX: Final = 256 << 20  # of open files that nobody reads at the moment
-OPEN_MAX: Final = 32  # readers between two reads
+REFRESH_S: Final = 30.0  # age at which manifests are read again
+AGAIN_S: Final = 1.0  # pause after manifests could not be read
+IDLE_S: Final = 60.0  # an open file is closed after this time without a read
+OPEN_BYTES_MAX: Final = 256 << 20  # of open files between two reads
+OPEN_MAX: Final = 32  # open files between two reads
 FILE_BYTES_MAX: Final = 512 << 20
 FILES_MAX: Final = 100_000
 _APPEND_TIME: Final = 1
 
 
 class Found(NamedTuple):
-    """Batches without holes up to ``next_offset``; ``records`` of them."""
+    """Batches without holes up to ``next_offset``, with ``records`` records."""
 
     data: bytes
     next_offset: int
@@ -54,7 +54,7 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class _Open:
-    """A file between two reads. ``rows`` begin at the offset where the reader is."""
+    """An open file between two reads. ``rows`` begin at the reader's next offset."""
 
     entry: Entry
     rows: Iterator[PlacedRecord]
@@ -63,7 +63,7 @@ class _Open:
 
 @dataclass(slots=True)
 class _Known:
-    """The files that counted, by the ids of topics, and when that was."""
+    """The files that counted at the time ``at_s``, by the ids of topics."""
 
     by_id: dict[str, Catalogue] = field(default_factory=dict)
     at_s: float = float("-inf")
@@ -78,15 +78,15 @@ class ArchiveReader:
         self._seen = Seen()
         self._known = _UNKNOWN
         self._refreshing = threading.Lock()
-        self._changing = threading.Lock()  # of ``_open``, never held while anything waits
-        self._open: dict[tuple[str, int], _Open] = {}  # by path and next offset, the last used one last
-        self._data: WeakValueDictionary[str, pa.Buffer] = WeakValueDictionary()  # of files that are open
+        self._changing = threading.Lock()  # guards ``_open``; never held during a wait
+        self._open: dict[tuple[str, int], _Open] = {}  # by path and next offset, the last used last
+        self._data: WeakValueDictionary[str, pa.Buffer] = WeakValueDictionary()  # of open files
 
     def find(self, target: TopicPartition, topic_id: str, log_start: int, since_ms: int | None) -> int | None:
         """The first archived offset below a log start, or the first record's offset since ``since_ms``.
 
-        Files count from where they reach the log without a gap. None if the archive has no such offset.
-        Raises as ``read``.
+        Only files that reach the log without a gap count. None if the archive has no such offset. Raises as
+        ``read``.
         """
         files = self._files(topic_id, Range(target.topic, target.partition, log_start - 1, log_start))
         start = reach(files, target, log_start)
@@ -101,8 +101,8 @@ class ArchiveReader:
     def read(self, target: TopicPartition, topic_id: str, offset: int, end: int, bytes_max: int) -> Found:
         """Records from an offset on and below ``end``: about ``bytes_max``, at least one.
 
-        Raises ``OffsetOutOfRange`` with the next offset that the archive has, if it does not have this one;
-        ``errors.ArchiveDamaged`` for a file that is not what was archived, and what the storage raises.
+        Raises ``OffsetOutOfRange``, with the next archived offset, if the archive does not have ``offset``;
+        ``errors.ArchiveDamaged`` for a file that differs from its manifest, and the errors of the storage.
         """
         wanted = Range(target.topic, target.partition, offset, end)
         files = self._files(topic_id, wanted)
@@ -115,14 +115,14 @@ class ArchiveReader:
         return self._found(pieces, offset, bytes_max)
 
     def close_idle(self) -> bool:
-        """Close files that nobody has read for a while; whether others are open."""
+        """Close files without a read for ``IDLE_S``. True if other files are open."""
         now = self._monotonic()
         with self._changing:
             self._open = {place: one for place, one in self._open.items() if one.used_s + IDLE_S > now}
             return bool(self._open)
 
     def _found(self, pieces: list[tuple[Entry, Range]], offset: int, bytes_max: int) -> Found:
-        """The records of consecutive files. What precedes a damaged file is found, and not lost with it."""
+        """The records of consecutive files. Records before a damaged file are returned."""
         batches, records, at = RestoredBatches(offset, bytes_max), 0, offset
         try:
             for entry, piece in pieces:
@@ -144,7 +144,7 @@ class ArchiveReader:
         return Found(batches.taken(at), at, records)
 
     def _taken(self, entry: Entry, at: int) -> _Open:
-        """The file where the read before has ended, or the file opened again."""
+        """The open file in which the previous read ended, or the file opened again."""
         with self._changing:
             found = self._open.pop((entry.path, at), None)
         if found is not None:
@@ -158,7 +158,7 @@ class ArchiveReader:
         return _Open(entry, _records(batches))
 
     def _file(self, storage: Storage, entry: Entry) -> pq.ParquetFile:
-        """A file, whose bytes readers at other offsets share."""
+        """A file, whose bytes are shared with readers at other offsets."""
         data = self._data.get(entry.path)
         if data is None:
             data = self._data[entry.path] = checked_data(storage, entry)
@@ -176,15 +176,15 @@ class ArchiveReader:
         return sum({one.entry.path: one.entry.bytes for one in self._open.values()}.values())
 
     def _files(self, topic_id: str, wanted: Range | None = None) -> Catalogue:
-        """The files of a topic, looked for again if they are old.
+        """The files of a topic; manifests are read again if their state is old.
 
-        That no file has the first offset of ``wanted`` is said only by manifests that were looked for since
-        the call: an archiver may have written it and retention deleted it a moment ago.
+        If no known file has the first offset of ``wanted``, the manifests are read again since the call: an
+        archiver may have archived it, and retention deleted it, a moment ago.
         """
         asked_s, known = self._monotonic(), self._known
         files = known.by_id.get(topic_id, _EMPTY)
         is_missed = wanted is not None and not files.pieces(wanted._replace(end=wanted.start + 1))
-        newer_s = asked_s if is_missed else asked_s - REFRESH_S  # a file may be new, and gone from the log
+        newer_s = asked_s if is_missed else asked_s - REFRESH_S  # a file may be new
         if known.at_s > newer_s:
             return files
         is_needed = is_missed or known is _UNKNOWN
@@ -195,7 +195,7 @@ class ArchiveReader:
             except Exception:
                 if is_needed:
                     raise
-                known.at_s = asked_s - REFRESH_S + AGAIN_S  # what is known serves meanwhile
+                known.at_s = asked_s - REFRESH_S + AGAIN_S  # the known files serve meanwhile
             finally:
                 self._refreshing.release()
         return self._known.by_id.get(topic_id, _EMPTY)
@@ -209,7 +209,7 @@ class ArchiveReader:
                 "with `raftlog archive compact`"
             )
         if known.by_id and not found.files:
-            raise FileNotFoundError("the archive had files and has none; look whether it is mounted")
+            raise FileNotFoundError("the archive had files and has none now; check whether it is mounted")
         by_id = defaultdict(list)
         for one in found.files:
             if one.topic_id is not None:
@@ -223,9 +223,7 @@ _UNKNOWN: Final = _Known()
 
 
 def _damaged(offset: int, error: Exception) -> errors.ArchiveDamaged:
-    return errors.ArchiveDamaged(
-        f"the archive is damaged where it has offset {offset}: {error}", offset=offset
-    )
+    return errors.ArchiveDamaged(f"the archive is damaged at offset {offset}: {error}", offset=offset)
 
 
 def _records(batches: Iterator[pa.RecordBatch]) -> Iterator[PlacedRecord]:

@@ -1,7 +1,7 @@
-"""The Parquet files of an archive.
+"""Writes and reads the Parquet files of an archive.
 
-Decides: their columns, which restore each record as it was, and how large they become. Leaves to others:
-where they are (``storage``) and which of them count (``entries``).
+Decides: the columns, from which each record can be restored exactly, and the size of files. Leaves to others:
+where files are (``storage``) and which files count (``entries``).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from spark_io.errors import ArchiveDamaged, InvalidRows
 from spark_io.planning import Range
 
 ROW_GROUP_ROWS: Final = 65_536
-READ_BYTES: Final = 2 << 20  # of records that a reader has in memory at a time, about
-BUFFERED_BYTES: Final = 128 << 20  # of all partitions of a task; the largest becomes a file then
+READ_BYTES: Final = 2 << 20  # approximate bytes of records in memory of a reader
+BUFFERED_BYTES: Final = 128 << 20  # of all partitions of a task; then the largest becomes a file
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 SCHEMA: Final = pa.schema(
     [
@@ -41,7 +41,7 @@ SCHEMA: Final = pa.schema(
 
 
 class FileWriter:
-    """Takes rows of any partitions and writes files, each of one partition and in the order of offsets."""
+    """Takes rows of any partitions and writes files, each with rows of one partition ordered by offset."""
 
     def __init__(self, storage: Storage, *, buffered_bytes: int = BUFFERED_BYTES) -> None:
         self._storage = storage
@@ -50,7 +50,7 @@ class FileWriter:
         self._entries: list[Entry] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Rows with the columns of ``SCHEMA``; ``term`` may be missing. Raises ``InvalidRows``."""
+        """Add rows with the columns of ``SCHEMA``; ``term`` may be missing. Raises ``InvalidRows``."""
         for target, rows in _by_partition(_as_archived(batch)):
             self._buffers.setdefault(target, []).append(rows)
         while sum(map(_size, self._buffers.values())) > self._buffered_bytes:
@@ -58,7 +58,7 @@ class FileWriter:
             self._flush(largest)
 
     def close(self) -> list[Entry]:
-        """Write what is left; the entries of all files."""
+        """Write the remaining rows; return the entries of all files."""
         for target in sorted(self._buffers):
             self._flush(target)
         return self._entries
@@ -69,7 +69,7 @@ class FileWriter:
 
 
 def write_file(storage: Storage, target: TopicPartition, table: pa.Table) -> Entry:
-    """Write rows of one partition as a file with a name of its own."""
+    """Write rows of one partition as a file with a unique name."""
     table = table.sort_by("offset")
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", row_group_size=ROW_GROUP_ROWS)
@@ -82,7 +82,7 @@ def write_file(storage: Storage, target: TopicPartition, table: pa.Table) -> Ent
         )
     path = data_path(target.topic, target.partition, start, end, uuid4().hex[:8])
     if not has_created(storage, path, data):
-        raise FileExistsError(f"{path} is there already, and has other bytes; run it again")
+        raise FileExistsError(f"{path} already exists with other bytes; run the command or query again")
     return Entry(
         path=path,
         topic=target.topic,
@@ -99,20 +99,20 @@ def write_file(storage: Storage, target: TopicPartition, table: pa.Table) -> Ent
 
 
 def read_file(storage: Storage, entry: Entry) -> pq.ParquetFile:
-    """A file that is what its entry says. Raises ``ArchiveDamaged``."""
+    """Read a file and check it against its entry. Raises ``ArchiveDamaged``."""
     return opened(checked_data(storage, entry))
 
 
 def opened(data: pa.Buffer) -> pq.ParquetFile:
-    """A file of these bytes.
+    """The Parquet file with these bytes.
 
-    To be read without threads: a process that ends while Arrow's still run may abort, with all done.
+    Read it without threads: a process that ends while Arrow's threads still run may abort.
     """
-    return pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)  # all of it is in memory
+    return pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)  # the whole file is in memory
 
 
 def checked_data(storage: Storage, entry: Entry) -> pa.Buffer:
-    """The bytes of a file, which are what its entry says. Raises ``ArchiveDamaged``."""
+    """The bytes of a file, checked against its entry. Raises ``ArchiveDamaged``."""
     try:
         data = storage.read(entry.path)
     except FileNotFoundError as error:
@@ -148,7 +148,7 @@ def read_batches(
 def first_offset_since(
     storage: Storage, pieces: Iterable[tuple[Entry, Range]], timestamp_ms: int
 ) -> int | None:
-    """The offset of the first record that is not older. Opens only files that have one."""
+    """The offset of the first record since a time. Opens only files that may have such a record."""
     for entry, wanted in pieces:
         if entry.max_timestamp < timestamp_ms:
             continue

@@ -1,4 +1,4 @@
-"""The options of the format ``raftlog-archive``, checked like the options of ``raftlog``."""
+"""Checks the options of the format ``raftlog-archive``, like the options of ``raftlog``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLACE = "write the address of the archive in it, such as /mnt/archive or s3://b
 
 @dataclass(frozen=True, slots=True)
 class ArchiveWriteOptions:
-    """``servers``: brokers that say whether offsets between files have records; None asks nobody."""
+    """The options of a stream. ``servers`` are brokers to ask about gaps between files; None: ask none."""
 
     address: str
     servers: tuple[str, ...] | None

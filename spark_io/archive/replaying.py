@@ -1,15 +1,15 @@
-"""Returns records of an archive to a topic, each once.
+"""Replays records of an archive into a topic, each once.
 
-Decides: what a job remembers. Leaves to others: transactions (``raftlog.client``).
+Decides: the state of a job in brokers. Leaves to others: transactions (``raftlog.client``).
 
 Each chunk is a transaction that is committed as a batch of the sink ``replay-JOB-TOPIC-PARTITION``, and the
-sequence of that batch is the offset in the archive where the next chunk begins. So brokers know how far a job
-has come: a job that is started again asks them, and goes on there. Its first transaction fences an earlier
-run of the same job, so the answer does not change afterwards.
+sequence of that batch is the offset in the archive where the next chunk begins. So brokers know the progress
+of a job: a restarted job asks them, and continues there. Its first transaction fences an earlier run of the
+same job, so the progress does not change afterwards.
 
-The offset where a job begins is the sequence of another sink, which an empty transaction commits before the
-first chunk. A job that is started again with another first offset is refused: one number cannot say which of
-its offsets are done.
+The first offset of a job is the sequence of another sink, which an empty transaction commits before the first
+chunk. A job that is restarted with another first offset is refused: one number cannot tell which of its
+offsets are replayed.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def replay(
     chunk_rows: int = CHUNK_ROWS,
     progress: Progress = lambda _at, _count: None,
 ) -> int:
-    """Send the records of a range to the equally numbered partition of ``into``; how many this call has sent.
+    """Send the records of a range to the equally numbered partition of ``into``; return how many were sent.
 
-    Raises ``ArchiveDamaged`` for offsets that the archive does not have, before anything is sent, and
-    ``InvalidRequest`` for a wrong ``job``, for one that began at another offset, and if ``into`` cannot take
-    the records as they were.
+    Raises ``ArchiveDamaged`` for offsets that the archive does not have, before a record is sent, and
+    ``InvalidRequest`` for a wrong ``job``, for a job that began at another offset, and if ``into`` cannot
+    store the records unchanged.
     """
     if _JOB.fullmatch(job) is None:
         raise InvalidRequest(f"job is {job[:100]!r}; use 1 to 100 of the characters A-Z a-z 0-9 . _ -")
@@ -79,11 +79,11 @@ def _check_target(client: Client, into: str, partition: int) -> None:
     if partition >= topic.partitions:
         raise InvalidRequest(
             f"into: topic {into} has {topic.partitions} partitions, and records of partition {partition} "
-            "keep their partition; create a topic with as many as the archived one"
+            "keep their partition; create a topic with as many partitions as the archived topic"
         )
     if topic.config["message.timestamp.type"] != "CreateTime":
         raise InvalidRequest(
-            f"into: brokers set the time of records of {into}, and replayed ones keep theirs; run "
+            f"into: brokers set the time of records of {into}, but replayed records keep theirs; run "
             f"`raftlog topic alter {into} --config message.timestamp.type=CreateTime`"
         )
 
@@ -115,7 +115,7 @@ def _replay_chunks(
             at = chunk[-1].column("offset")[-1].as_py() + 1
             newest = commit(client, _chunks_of(key), at, [prepared], timeout_s=COMMIT_TIMEOUT_S)
             if newest != at:
-                raise Conflict(f"another run of this job has replayed up to offset {newest}; start it again")
+                raise Conflict(f"another run has replayed up to offset {newest}; start the job again")
             sent += count
             progress(at, sent)
     finally:
@@ -125,7 +125,7 @@ def _replay_chunks(
 
 
 def _check_start(client: Client, transaction: Transaction, wanted: Range, key: str, job: str) -> None:
-    """Let brokers remember where a job begins. Raise ``InvalidRequest`` if it began at another offset."""
+    """Store the first offset of a job in brokers. Raises ``InvalidRequest`` if another one is stored."""
     start = _newest(client, key)
     if start is None:
         prepared = transaction.prepare()
@@ -133,12 +133,12 @@ def _check_start(client: Client, transaction: Transaction, wanted: Range, key: s
     if start != wanted.start:
         raise InvalidRequest(
             f"job {job} begins at offset {start} of {wanted.topic}/{wanted.partition}, not at "
-            f"{wanted.start}; start it from there, or use another job for other offsets"
+            f"{wanted.start}; start the job at that offset, or use another job for other offsets"
         )
 
 
 def _newest(client: Client, key: str) -> int | None:
-    """The newest sequence of a sink. A batch that cannot be committed is asked for."""
+    """The newest sequence of a sink, found by trying to commit a batch that cannot be committed."""
     try:
         client.transactions.commit_batch(key, 0, [f"{key}~asks@0.0"])
     except Conflict as error:
@@ -184,7 +184,7 @@ def _original(row: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
 
 
 def id_of(key: str) -> str:
-    """The id of a job's transactions. It begins with the keys of both sinks."""
+    """The transactional id of a job, which begins with the keys of both sinks."""
     return f"{_chunks_of(key)}~0"
 
 
@@ -193,6 +193,6 @@ def _chunks_of(key: str) -> str:
 
 
 def key_of(job: str, wanted: Range, into: str) -> str:
-    """The key of a job: short whatever the names are, and another for each partition and target."""
+    """The key of a job: short for names of any length, different for each partition and target."""
     names = "/".join((job, wanted.topic, str(wanted.partition), into))
     return f"replay-{job[:40]}-{wanted.partition}-{hashlib.sha256(names.encode()).hexdigest()[:16]}"

@@ -3,8 +3,8 @@
 Decides: how far an archive reaches without a gap. Brokers delete by retention only records that are archived,
 in topics with ``retention.archive.required``. Leaves to others: which files count (``entries``).
 
-A report is repeated safely: brokers keep the highest offset. It comes after the manifest, so what brokers
-believe to be archived is in files that count.
+A report is safe to repeat: brokers keep the highest offset. It is sent after the manifest is written, so all
+offsets that brokers count as archived are in files that count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IsEmpty = Callable[[Range], bool]
 
 
 class Extent(Protocol):
-    """Offsets that are archived, ``end`` excluded."""
+    """Archived offsets, ``end`` excluded."""
 
     @property
     def start(self) -> int: ...
@@ -43,7 +43,7 @@ class Archived(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """A partition in the log and in the archive. ``archived_up_to`` is what brokers know."""
+    """A partition in the log and in the archive. ``archived_up_to`` is the offset that brokers know."""
 
     target: TopicPartition
     log_start: int
@@ -56,10 +56,8 @@ def report(
 ) -> list[Reach]:
     """Set the archived offset of each partition of these topics that the archive has.
 
-    Topics that do not exist are left out.
-
-    Raises ``ArchiveOverlap`` if the archive is of another topic with that name, and ``InvalidRequest`` if it
-    has offsets that a log does not have yet.
+    Topics that do not exist are left out. Raises ``ArchiveOverlap`` if the archive has another topic with
+    that name, and ``InvalidRequest`` if it has offsets that a log does not have yet.
     """
     found = []
     for topic in sorted(set(topics)):
@@ -76,7 +74,7 @@ def report(
             start = max(one.log_start_offset, one.archived_up_to)
             end = reached(archived, target, start, lambda gap: first_record(client, gap) >= gap.end)
             if end > one.archived_up_to and not changes_nothing:
-                with suppress(PartitionNotFound):  # it was removed a moment ago
+                with suppress(PartitionNotFound):  # the partition was removed a moment ago
                     client.partitions.set_archived(topic, one.partition, end)
             at = one.archived_up_to if changes_nothing else max(end, one.archived_up_to)
             found.append(Reach(target, one.log_start_offset, at, max(file.end for file in files)))
@@ -84,9 +82,9 @@ def report(
 
 
 def reached(archived: Archived, target: TopicPartition, start: int, is_empty: IsEmpty) -> int:
-    """The offset up to which the files have all records from ``start`` on; ``start`` if they do not have it.
+    """The offset up to which the files have all records from ``start`` on; ``start`` if they have none.
 
-    ``is_empty`` says of offsets that no file covers whether they have no records.
+    ``is_empty`` tells whether offsets that no file covers have no records.
     """
     at = start
     for one in archived.of(target):
@@ -99,23 +97,23 @@ def reached(archived: Archived, target: TopicPartition, start: int, is_empty: Is
 
 
 def first_record(client: Client, gap: Range) -> int:
-    """The offset of the first record of a range that readers may get, ``end`` without any."""
+    """The offset of the first record in a range that readers may get; ``end`` if there is none."""
     partition, at = client.partition(gap.topic, gap.partition), gap.start
     while at < gap.end:
         try:
             chunk = partition.read(at, limit=1)
         except (OffsetOutOfRange, PartitionNotFound, TopicNotFound):
-            return at  # it is deleted
+            return at  # deleted
         if chunk.messages:
             return chunk.messages[0].offset
         if chunk.next_offset <= at:
-            return at  # it is not known
+            return at  # unknown
         at = chunk.next_offset
     return gap.end
 
 
 def is_gone(client: Client, gap: Range) -> bool:
-    """Whether the log has no records between these offsets: none any more, or none ever."""
+    """Whether the log has no records at these offsets now."""
     try:
         partitions = client.topics.partitions(gap.topic)
     except TopicNotFound:

@@ -1,6 +1,6 @@
-"""The stream writer of ``format("raftlog-archive")``, as Spark calls it.
+"""The stream writer of ``format("raftlog-archive")``, with the methods that Spark calls.
 
-Decides: that a batch is archived once. Leaves to others: files (``files``) and what counts (``catalogue``).
+Decides: a batch is archived once. Leaves to others: files (``files``), and which files count (``catalogue``).
 A repeated batch finds its manifest, drops its rows and writes nothing.
 """
 
@@ -69,13 +69,13 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """In a task. Files count with the manifest of the batch, and not before."""
+        """Write the rows of a task, in the task. The files count once the batch has its manifest."""
         context = TaskContext.get()
         assert context is not None, "write runs in a task"
         query = context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
-        assert query, "Spark has not said which query this is"
-        assert batch is not None, "Spark has not said which batch this is"
+        assert query, "Spark has not set the id of the query"
+        assert batch is not None, "Spark has not set the number of the batch"
         storage = open_storage(self._options.address)
         if not self._options.is_delta and catalogue.manifest_of(storage, query, int(batch)) is not None:
             for _ in iterator:
@@ -87,10 +87,9 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
         return Archived(query, tuple(writer.close()))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """On the driver, once all tasks have ended, and again if it ended before Spark had noted it.
+        """Commit the files of a batch, on the driver. Spark repeats a call whose end it has not noted.
 
-        Brokers learn how far the archive reaches once the manifest is there; a repeated batch tells them
-        again.
+        After the manifest is written, brokers get the end of the archive; a repeated batch reports it again.
         """
         done = [one for one in messages if isinstance(one, Archived)]
         if not done:
@@ -110,7 +109,7 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
     def _commit_delta(self, query: str, batch: int, entries: list[Entry]) -> None:
         """Add the files of a batch to the Delta table, and report their topics.
 
-        A repeated batch has the same offsets in other files, so its topics are known again.
+        A repeated batch has other files with the same offsets, and so the same topics.
         """
         servers = self._options.servers
         assert servers is not None, "a Delta table needs bootstrap.servers"
@@ -120,7 +119,7 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
             report(client, table, {one.topic for one in entries})
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """On the driver, after a failure. Files without a manifest do not count."""
+        """Do nothing after a failure: files without a manifest do not count."""
 
     def _identified(self, entries: list[Entry]) -> list[Entry]:
         """The files with the ids of their topics, as brokers know them now."""
@@ -130,18 +129,18 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
     def _topic_id(self, topic: str) -> str | None:
         if self._options.servers is None:
             return None
-        with suppress(TopicNotFound):  # it was deleted after it was read
+        with suppress(TopicNotFound):  # the topic was deleted after the read
             return client_of(self._options.servers).topics.describe(topic).topic_id
         return None
 
     def _is_empty(self, gap: Range) -> bool:
-        """True if the log says that these offsets have no records, such as the ends of transactions."""
+        """Whether these offsets have no records in the log, as the ends of transactions."""
         servers = self._options.servers
         return servers is not None and first_record(client_of(servers), gap) >= gap.end
 
 
 def check_columns(schema: StructType) -> None:
-    """Raise ``InvalidRows`` unless these are whole records."""
+    """Raise ``InvalidRows`` unless the columns are the columns of whole records."""
     fields = {field.name: nullable(field.dataType) for field in schema.fields}
     for name, types in _TYPES.items():
         if name not in fields:

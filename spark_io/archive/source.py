@@ -1,4 +1,4 @@
-"""The batch reader of ``format("raftlog-archive")``, as Spark calls it.
+"""The batch reader of ``format("raftlog-archive")``, with the methods that Spark calls.
 
 Decides: which files a read opens. A file whose name is outside of the selected topics, partitions or offsets
 is never opened.
@@ -38,7 +38,7 @@ class ArchiveTask(InputPartition):
 
 
 class ArchiveReader(DataSourceReader):
-    """``spark.read.format("raftlog-archive")``. Which files count is looked up once, at planning."""
+    """``spark.read.format("raftlog-archive")``. The files that count are looked up once, at planning."""
 
     def __init__(self, options: ArchiveReadOptions, schema: StructType) -> None:
         self._options = options
@@ -52,7 +52,7 @@ class ArchiveReader(DataSourceReader):
         return archive_tasks(pieces, self._options.max_records_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of a task. Spark calls it with nothing for a read without tasks."""
+        """The records of a task. For a read without tasks Spark passes None."""
         yield from spark_batches(self._options.address, partition.value or (), arrow_schema(self._schema))
 
 
@@ -62,7 +62,7 @@ def archive_schema() -> StructType:
 
 
 def _check(found: Catalogue, options: ArchiveReadOptions) -> None:
-    """Raise ``InvalidOption`` for an address without an archive, and for topics that it does not have."""
+    """Raise ``InvalidOption`` for an address without an archive, and for topics that are not archived."""
     names = {one.topic for one in found.partitions}
     if not names:
         raise InvalidOption(f"there is no archive at {shown('path', options.address)}; correct the address")
@@ -71,7 +71,7 @@ def _check(found: Catalogue, options: ArchiveReadOptions) -> None:
 
 
 def selected(found: Catalogue, options: ArchiveReadOptions) -> Pieces:
-    """The files to read, and the offsets to read of each."""
+    """The files to read, and the offsets to read from each."""
     pieces: Pieces = []
     for one in found.partitions:
         if options.topics is not None and one.topic not in options.topics:
@@ -92,14 +92,14 @@ def archive_tasks(pieces: Pieces, max_records: int | None) -> list[InputPartitio
 
 
 def _at(ranges: list[Range], part: Range) -> int:
-    """Which of these ranges, in order, has this part."""
+    """The position of the range, in an ordered list, that contains this part."""
     return bisect_right(ranges, part[:3], key=lambda one: one[:3]) - 1
 
 
 def spark_batches(
     address: str, pieces: Iterable[tuple[Entry, Range]], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Archived records in the columns that Spark asks for. Raises ``ArchiveDamaged``."""
+    """Archived records, with the columns of ``schema``. Raises ``ArchiveDamaged``."""
     import pyarrow as pa
 
     for batch in read_batches(open_storage(address), pieces):

@@ -1,11 +1,11 @@
-"""Where an archive is: a directory, or whatever fsspec reaches (S3, Google Cloud, Azure, HDFS).
+"""Stores an archive in a directory, or by fsspec in S3, Google Cloud, Azure or HDFS.
 
-Decides: how a file is created once. Leaves to others: the requests (fsspec), and what files mean.
+Decides: how a file is created only once. Leaves to others: the requests (fsspec), and the content of files.
 
-A file is whole as soon as it is there, and creating it again fails. A directory has it by a hard link from a
-temporary file that is on the disk; S3 by ``If-None-Match``, Google Cloud and Azure by conditions like
-it; HDFS by renaming a temporary file, which fails where there is a file of that name. Other stores look first
-and write then, so that two drivers could both create a manifest: their addresses are refused.
+A file is whole as soon as it exists, and creating it again fails. A directory ensures this by a hard link
+from a synced temporary file; S3 by ``If-None-Match``, Google Cloud and Azure by similar conditions; HDFS by
+renaming a temporary file, which fails if the name exists. Other stores check first and then write, so that
+two drivers could both create a manifest: their addresses are refused.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ class Storage(Protocol):
     """The files of one archive, by paths below its address."""
 
     def create(self, path: str, data: bytes) -> None:
-        """Write a file that is durable on return. Raises ``FileExistsError`` and leaves that file alone."""
+        """Write a file, durable on return. Raises ``FileExistsError`` without touching the existing file."""
 
     def read(self, path: str) -> bytes:
         """Return all bytes of a file. Raises ``FileNotFoundError``."""
 
     def names(self, folder: str) -> list[str]:
-        """The names in a folder in order, none if it does not exist."""
+        """The names in a folder in order; an empty list if the folder does not exist."""
 
     def unfinished(self, folder: str) -> list[str]:
-        """The names in a folder of files whose writer was killed, or still writes."""
+        """The names of temporary files in a folder, whose writer still writes or was killed."""
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file."""
+        """Whether there is a file at this path."""
 
     def modified_s(self, path: str) -> float:
-        """When a file was written, in seconds since 1970. Raises ``FileNotFoundError``."""
+        """The time at which a file was written, in seconds since 1970. Raises ``FileNotFoundError``."""
 
     def remove(self, path: str) -> None:
-        """Remove a file; it may be gone already."""
+        """Remove a file; a missing file is no error."""
 
 
 def open_storage(address: str) -> Storage:
@@ -80,7 +80,7 @@ def open_storage(address: str) -> Storage:
 
 
 def has_created(storage: Storage, path: str, data: bytes) -> bool:
-    """Create a file. False: there is another file at this path.
+    """Create a file. False if there is another file at this path.
 
     A file with the same bytes counts as created here: a store may repeat a request whose answer was lost.
     """
@@ -92,7 +92,7 @@ def has_created(storage: Storage, path: str, data: bytes) -> bool:
 
 
 class DirectoryStorage:
-    """A directory of this machine, or one that is mounted."""
+    """A directory of this machine, which may be mounted."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -214,7 +214,7 @@ class HdfsStorage(ObjectStorage):
         return [name for name in super().names(folder) if name.startswith(_TEMPORARY)]
 
     def _is_renamed(self, temporary: str, target: str) -> bool:
-        """False where there is a file already. ``WebHDFS.mv`` does not look at the answer."""
+        """Rename a file; False if the target exists. ``WebHDFS.mv`` ignores the answer, so it is not used."""
         call = getattr(self._filesystem, "_call", None)
         if call is not None:
             return bool(call("RENAME", method="put", path=temporary, destination=target).json()["boolean"])

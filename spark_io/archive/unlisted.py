@@ -1,14 +1,14 @@
-"""Removes files of an archive that no manifest lists: killed tasks and compactions have left them.
+"""Removes files of an archive that no manifest lists, left over from killed tasks and compactions.
 
-Decides: which files may go. Leaves to others: reading manifests (``catalogue``), and removing (``storage``).
+Decides: which files may be removed. Leaves to others: manifests (``catalogue``), removal (``storage``).
 
-A file goes if
+A file is removed if
 
-- its name is one that an archive gives, so files of others are never touched;
-- no manifest and no generation lists it, also none that a newer generation replaces: readers that began
-  before still open the files of that one;
-- files that count have all of its offsets. So the files of a batch that is being archived stay, however long
-  it takes, and so do those whose manifest was lost: an operator can restore it;
+- its name has the form of an archive's files, so foreign files are never touched;
+- no manifest and no generation lists it, not even a replaced one: readers that began earlier still open the
+  files of a replaced generation;
+- files that count have all its offsets. So the files of a batch that is being archived stay, however long
+  that takes, and files whose manifest was lost stay, too: an operator can restore the manifest;
 - it is older than a grace time, which is longer than a compaction takes.
 """
 
@@ -33,7 +33,7 @@ _FILE: Final = re.compile(r"([0-9]{20})-([0-9]{20})-[0-9a-f]{8}\.parquet")
 
 @dataclass(frozen=True, slots=True)
 class Unlisted:
-    """A file that no manifest lists. ``offsets`` is None for a file that was not finished."""
+    """A file that no manifest lists. ``offsets`` is None for an unfinished file."""
 
     path: str
     offsets: Range | None
@@ -43,8 +43,8 @@ class Unlisted:
 def find_unlisted(storage: Storage, *, now_s: float) -> list[Unlisted]:
     """Find the files of an archive that no manifest lists.
 
-    Raises ``ArchiveDamaged`` if a manifest cannot be read: what it lists is not known. Files are looked for
-    before manifests are read: one that is listed meanwhile is found in its manifest.
+    Raises ``ArchiveDamaged`` if a manifest cannot be read, since its files are unknown. Files are listed
+    before manifests are read, so that a file that is committed meanwhile is found in its manifest.
     """
     files = [*_data_files(storage), *_unfinished(storage)]
     listed = catalogue.listed(storage)
@@ -55,7 +55,7 @@ def find_unlisted(storage: Storage, *, now_s: float) -> list[Unlisted]:
         try:
             found.append(Unlisted(path, offsets, now_s - storage.modified_s(path)))
         except FileNotFoundError:
-            continue  # its writer has finished it, or removed it
+            continue  # its writer has finished or removed it
     return found
 
 
@@ -65,13 +65,13 @@ def removable(found: Collection[Unlisted], archived: Catalogue, grace_s: float) 
 
 
 def remove(storage: Storage, files: Collection[Unlisted]) -> None:
-    """Remove these. One that is gone already is no error."""
+    """Remove these files. A missing file is no error."""
     for one in files:
         storage.remove(one.path)
 
 
 def _is_missed(one: Unlisted, archived: Catalogue) -> bool:
-    """Whether it has offsets that no file that counts has."""
+    """Whether a file has offsets that no counting file has."""
     return one.offsets is not None and bool(archived.missing(one.offsets))
 
 

@@ -1,4 +1,4 @@
-"""Whether an archive is whole: each file that counts, and the offsets of all of them."""
+"""Verifies an archive: the content of each file that counts, and the offsets of all files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Problem:
 
 
 def verify(storage: Storage, catalogue: Catalogue) -> Iterator[Problem]:
-    """All problems, the offsets first. Reads every file."""
+    """Find all problems: of offsets first, then of files. Reads every file."""
     for gap in catalogue.gaps():
         yield Problem(str(gap.target), f"offsets {gap.start} to {gap.end - 1} are in no file")
     for before, after in catalogue.overlaps():

@@ -1,7 +1,7 @@
-"""One view over the archive and the log: option ``archive`` of ``spark.read.format("raftlog")``.
+"""Combines archive and log in one read: option ``archive`` of ``spark.read.format("raftlog")``.
 
-Decides: where the log takes over. That is the log start when the read is planned: above it records come from
-brokers, even where the archive has them too, and below it from files.
+Decides: the boundary, which is the log start when the read is planned. Records at or above it come from
+brokers, even if the archive has them too, and records below it from files.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from spark_io.positions import AtTime
 
 
 def extended(bounds: Mapping[TopicPartition, Bounds], archived: Catalogue) -> dict[TopicPartition, Bounds]:
-    """Partitions that begin where the archive begins, as far as it reaches the log without a gap."""
+    """The bounds of partitions, extended to the first archived offset without a gap to the log."""
     return {target: _extended(target, found, archived) for target, found in bounds.items()}
 
 
 def offset_in_both(
     offset_of: OffsetOf, bounds: Mapping[TopicPartition, Bounds], archived: Catalogue, storage: Storage
 ) -> OffsetOf:
-    """Looks for a time in archived files first. ``bounds``: of the log alone."""
+    """A function that looks for positions in archived files first. ``bounds`` are those of the log alone."""
 
     def ask(target: TopicPartition, position: AtTime | Literal["earliest"]) -> int:
         log_start = bounds[target].start
@@ -48,7 +48,7 @@ def offset_in_both(
 def divided(
     ranges: list[Range], bounds: Mapping[TopicPartition, Bounds], archived: Catalogue
 ) -> tuple[list[tuple[Entry, Range]], list[Range]]:
-    """Divide ranges into pieces of archived files and ranges of brokers. ``bounds``: of the log alone."""
+    """Divide ranges into pieces of archived files and ranges of brokers. ``bounds`` are the log's."""
     pieces: list[tuple[Entry, Range]] = []
     live: list[Range] = []
     for one in ranges:

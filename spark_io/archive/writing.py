@@ -1,12 +1,12 @@
-"""Archives topics without Spark: the committed records of a topic, batch by batch.
+"""Archives the committed records of a topic without Spark, batch by batch.
 
-Decides: where a run begins and ends, and that of two runs at once only one goes on. Leaves to others: what is
-lost where records are deleted (``spark_io.stream_progress``, as for a stream of Spark), files (``files``),
-and what counts (``catalogue``).
+Decides: where a run begins and ends, and that only one of two concurrent runs continues. Leaves to others:
+lost records (``spark_io.stream_progress``, as for a stream of Spark), files (``files``), and which files
+count (``catalogue``).
 
-The batches of a topic are those of the query ``write-TOPIC``, with consecutive numbers. A run numbers its
-batches from the manifests that it has found, and a manifest is created once: a second run of the same topic
-finds its number taken, and fails.
+The batches of a topic are those of the query ``write-TOPIC``, with consecutive numbers. A run continues the
+numbers of the manifests that it has found, and a manifest is created only once: a second run of the same
+topic finds its number taken, and fails.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from spark_io.stream_progress import (
     without_removed,
 )
 
-BUFFERED_BYTES: Final = 64 << 20  # of rows that wait for their file; a task of Spark has a process of its own
-READ_SCHEMA: Final = pa.schema([field for field in SCHEMA if field.name != "term"])  # as a source of Spark
+BUFFERED_BYTES: Final = 64 << 20  # of rows that wait for their file; less than in a Spark task
+READ_SCHEMA: Final = pa.schema([field for field in SCHEMA if field.name != "term"])  # of Spark's source
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The records that a run has archived of a partition, ``end`` excluded, and the bytes of their files."""
+    """The offsets of a partition that a run has archived, ``end`` excluded, their records, and file bytes."""
 
     target: TopicPartition
     start: int
@@ -59,7 +59,7 @@ class Written:
 def write_options(
     server: str, topic: str, *, batch_records: int, batch_bytes: int, fails_on_loss: bool = True
 ) -> ReadOptions:
-    """The options of a stream of Spark that reads this topic. ``batch_bytes`` are about those of the log."""
+    """The options of a Spark stream that reads this topic. ``batch_bytes`` is an approximate bound."""
     given = {
         SERVERS: server,
         "subscribe": topic,
@@ -71,21 +71,21 @@ def write_options(
 
 
 class TopicWriter:
-    """Archives a topic. ``written`` has each partition that was looked at."""
+    """Archives a topic. ``written`` has an element for each partition found."""
 
     def __init__(self, client: Client, storage: Storage, topic: str, options: ReadOptions) -> None:
         self._client = client
         self._storage = storage
         self.topic = topic
         self._options = options
-        self._at: Offsets = {}  # where the next batch begins
+        self._at: Offsets = {}  # start offsets of the next batch
         self._topic_id: str | None = None
         self.written: dict[TopicPartition, Written] = {}
 
     def write(self) -> Iterator[list[Entry]]:
-        """Archive what the topic has now, and yield the files of each batch once they count.
+        """Archive the topic's present records, and yield the files of each batch once they count.
 
-        Begins where the archive ends, in each call. Raises ``DataLoss`` for records that were deleted before
+        Each call begins at the end of the archive. Raises ``DataLoss`` for records that were deleted before
         they were archived, and ``ArchiveOverlap`` if another process archives the topic, or if the archive
         has another topic with its name.
         """
@@ -96,7 +96,7 @@ class TopicWriter:
         try:
             yield from self._batches(archived)
         except DataLoss as error:
-            if self._is_behind():  # retention has deleted what that one has archived
+            if self._is_behind():  # retention has deleted records that the other process has archived
                 raise self._in_use() from error
             raise
 
@@ -105,7 +105,7 @@ class TopicWriter:
         self._at = starts(self._at, bounds, removed, fails=self._options.fail_on_data_loss)
         for target, offset in self._at.items():
             self.written.setdefault(target, Written(target, offset, offset))
-        self._report(archived)  # a process that was killed behind its manifest has not
+        self._report(archived)  # a process that was killed after its manifest has not reported
         batch = archived.through.get(query_of(self.topic), -1) + 1
         for ranges in self._planned(bounds, removed):
             entries = self._files(ranges)
@@ -119,7 +119,7 @@ class TopicWriter:
     def _planned(
         self, bounds: Mapping[TopicPartition, Bounds], removed: Mapping[TopicPartition, Removed]
     ) -> Iterator[list[Range]]:
-        """The offsets of each batch."""
+        """The offset ranges of each batch."""
         limits, fails = self._options.limits, self._options.fail_on_data_loss
         while True:
             end = next_end(self._at, bounds, limits=limits, target=None, fails=fails, removed=removed)
@@ -152,14 +152,14 @@ class TopicWriter:
             raise self._in_use()
 
     def _is_behind(self) -> bool:
-        """Whether the archive has offsets that this run wants to read."""
+        """Whether the archive has offsets that this run has still to read."""
         ends = ends_of(catalogue.load(self._storage), self.topic)
         return any(end > self._at.get(one, end) for one, end in ends.items())
 
     def _in_use(self) -> ArchiveOverlap:
         return ArchiveOverlap(
             f"another process archives topic {self.topic}, and was faster; no offset is archived twice. Let "
-            "one process archive a topic, and run this command again"
+            "only one process archive a topic, and run this command again"
         )
 
     def _count(self, entries: Sequence[Entry]) -> None:
@@ -178,7 +178,7 @@ class TopicWriter:
     def _discovered(
         self, ends: Offsets
     ) -> tuple[dict[TopicPartition, Bounds], dict[TopicPartition, Removed]]:
-        """The partitions, once new leaders know what is archived. Raises ``DataLoss``."""
+        """The partitions, once new leaders know all archived offsets. Raises ``DataLoss``."""
         client, options = self._client, self._options
         deadline = time.monotonic() + options.fetch_timeout_s
         while behind(ends, bounds := discover(client, options, ends)) and time.monotonic() < deadline:
@@ -188,7 +188,7 @@ class TopicWriter:
 
 
 def covering(entries: Sequence[Entry], ranges: Iterable[Range]) -> list[Entry]:
-    """The files, of which the last of each partition ends where its range ends: all of the range was read."""
+    """The files; the last file of each partition is extended to the end of its range, which was read."""
     ends = {TopicPartition(one.topic, one.partition): one.end for one in ranges}
     last = {one.target: max(each.end for each in entries if each.target == one.target) for one in entries}
     return [
@@ -198,7 +198,7 @@ def covering(entries: Sequence[Entry], ranges: Iterable[Range]) -> list[Entry]:
 
 
 def query_of(topic: str) -> str:
-    """The name by which manifests of these batches are kept, beside the ids of Spark's queries."""
+    """The name of these batches' manifests, in place of the id of a Spark query."""
     return f"write-{topic}"
 
 
@@ -216,7 +216,7 @@ def starts(
 ) -> Offsets:
     """The start offset of a run in each partition: the end of the archive, or the log start if higher.
 
-    Partitions that are gone stay, unless all of them is archived. Raises ``DataLoss`` if it ``fails``.
+    Removed partitions stay in the result unless all is archived. Raises ``DataLoss`` if ``fails``.
     """
     known, _ = without_removed(ends, bounds, removed)
     check_starts(known, bounds, fails)

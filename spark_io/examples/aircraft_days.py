@@ -1,9 +1,9 @@
-"""The sessions of each aircraft: flights from New York with at most twelve hours between them, as a topic.
+"""Writes the sessions of each aircraft to a topic: flights from New York, at most twelve hours apart.
 
 ``python -m spark_io.examples.aircraft_days --checkpoint DIRECTORY --flights TOPIC --sessions TOPIC``
 
 Spark keeps the open sessions of all aircraft as state, in the checkpoint. A session is written once, when no
-flight can join it any more: its last flight is a gap and a day behind the newest one.
+further flight can join it: when its last flight is ``GAP`` and a day older than the newest flight.
 """
 
 from __future__ import annotations

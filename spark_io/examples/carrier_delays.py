@@ -1,9 +1,10 @@
-"""How late the flights of each carrier leave, in windows of five minutes, as a topic.
+"""Writes the mean delay of each carrier's flights to a topic, in windows of five minutes.
 
 ``python -m spark_io.examples.carrier_delays --checkpoint DIRECTORY --flights TOPIC --delays TOPIC``
 
-A flight may arrive up to a day after those that were to leave at its time: flights come as they depart, and
-cancelled ones at the end of the day. So a window is final a day after its end, is written then, and once.
+The record of a flight may arrive up to a day after records of flights with the same schedule: records come as
+flights depart, and those of cancelled flights at the end of the day. So a window is final a day after its
+end, and is then written once.
 """
 
 from __future__ import annotations

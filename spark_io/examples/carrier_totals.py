@@ -1,10 +1,10 @@
-"""How many flights each carrier has had so far, as a topic: its newest record of a key is the total.
+"""Writes the number of flights of each carrier to a topic, whose newest record of a key is the total.
 
 ``python -m spark_io.examples.carrier_totals --checkpoint DIRECTORY --flights TOPIC --totals TOPIC``
 
-It adds what has come since the last run, and ends. The totals are state in the checkpoint; each batch writes
-one record for each carrier that it has seen. A run that is killed is repeated from its last whole batch, so
-no flight counts twice, and no total is written twice.
+A run adds the flights since the last run, and ends. The totals are state in the checkpoint; each batch writes
+one record for each of its carriers. A killed run is repeated from its last complete batch, so no flight
+counts twice, and no total is written twice.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def added(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupStat
 
 
 def main() -> None:
-    """One run."""
+    """Carry out one run."""
     given = arguments(__doc__, "flights", "totals")
     spark = session("carrier totals")
     query = write_totals(

@@ -1,9 +1,9 @@
-"""Archive what has come since the last run, for cron: it ends when nothing is left.
+"""Archives the records since the last run, for cron; ends when all are archived.
 
 ``python -m spark_io.examples.daily_archive --checkpoint DIRECTORY --topic TOPIC --archive DIRECTORY``
 
-A run that is killed, or fails, loses nothing: the next one goes on where the checkpoint says. Its exit status
-is not 0 if it fails, so that cron sends mail.
+A run that is killed, or fails, loses no record: the next run continues at the checkpoint. The exit status of
+a failed run is not 0, so that cron sends mail.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from spark_io.examples.flights import arguments, session
 def archive_new_records(
     spark: SparkSession, servers: str, *, topic: str, archive: str, checkpoint: str
 ) -> int:
-    """Returns how many records this run has archived."""
+    """Archive new records; return their number."""
     source = spark.readStream.format("raftlog").option("bootstrap.servers", servers)
     source = source.option("subscribe", topic).option("startingOffsets", "earliest")
     records = source.option("includeHeaders", "true").option("maxBytesPerTrigger", 128 << 20).load()
@@ -27,7 +27,7 @@ def archive_new_records(
 
 
 def main() -> None:
-    """One run."""
+    """Carry out one run."""
     given = arguments(__doc__, "topic", "archive")
     spark = session("daily archive")
     archive_new_records(

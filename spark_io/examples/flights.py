@@ -1,4 +1,4 @@
-"""The shared code of the examples: the flights of a topic as columns, a session, and the command line."""
+"""Shared code of the examples: the flights of a topic as columns, a session, and the command line."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _COLUMNS: Final = (
 
 
 def read_flights(spark: SparkSession, servers: str, topic: str) -> DataFrame:
-    """A stream of flights. ``scheduled``, when a flight was to leave, is the time of the event.
+    """A stream of flights. ``scheduled``, the planned departure, is the time of the event.
 
-    The fields of the JSON are text. What is no number, as the delay of a cancelled flight, is null.
+    The fields of the JSON are text. A text that is not a number, as the delay of a cancelled flight, is null.
     """
     source = spark.readStream.format("raftlog").option("bootstrap.servers", servers)
     source = source.option("subscribe", topic).option("startingOffsets", "earliest")
@@ -36,13 +36,13 @@ def read_flights(spark: SparkSession, servers: str, topic: str) -> DataFrame:
 
 
 def session(name: str) -> SparkSession:
-    """A session whose workers use this interpreter. Event times have no zone, so any will do: UTC."""
+    """A session whose workers use this interpreter. Its zone is UTC: event times have no zone."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return SparkSession.builder.appName(name).config("spark.sql.session.timeZone", "UTC").getOrCreate()
 
 
 def arguments(description: str | None, *places: str) -> argparse.Namespace:
-    """``--servers``, ``--checkpoint``, and a required option for each place."""
+    """Parse ``--servers``, ``--checkpoint``, and a required option for each place."""
     parser = argparse.ArgumentParser(description=(description or "").split("\n", 1)[0])
     parser.add_argument("--servers", default="localhost:7070", help="addresses of brokers, with commas")
     for place in ("checkpoint", *places):

@@ -1,7 +1,8 @@
-"""The transaction of one batch: its offset, and what the user makes of its records, or neither.
+"""Commits the offset of one batch and the records that the user sends for it, both or neither.
 
 Decides: what is committed together, and what a member that has lost its partitions does. Leaves to others:
-transactions (``raftlog.client.transaction``), reading the records again (``core``). On the client's loop.
+transactions (``raftlog.client.transaction``), reading the records again (``core``). Runs on the client's
+loop.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _log = client_logger()
 
 
 class BatchTransactionCore:
-    """``generation`` is that in which the batch was handed out, and ``last`` its last record."""
+    """The transaction of a batch that was handed out in ``generation``; ``last`` is its last record."""
 
     def __init__(self, core: ConsumerCore, epoch: int, generation: int, last: Message) -> None:
         self._core = core
@@ -43,12 +44,12 @@ class BatchTransactionCore:
         return self.transaction.outcome
 
     def producer(self) -> AsyncProducer:
-        """The producer of its records. Raises unless records may be added."""
+        """The producer of the transaction's records. Raises unless records may be added."""
         self.transaction.check_open()
         return self.transaction.records
 
     async def begin(self) -> None:
-        """Begin, or begin again after an abort. Raises ``RuntimeError`` for a batch that may be committed."""
+        """Begin a transaction, also after an abort. Raises ``RuntimeError`` if the batch may be committed."""
         if self._transaction is not None and self._transaction.outcome != "aborted":
             raise RuntimeError(
                 f"the transaction of the batch is {self._transaction.outcome or 'open'}; take the next batch"
@@ -61,9 +62,9 @@ class BatchTransactionCore:
     async def end(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Commit with the offset behind the batch, or abort, after which its records are handed out again.
+        """Commit with the offset after the batch, or abort; then the records are handed out again.
 
-        Members that have lost the partition abort, and raise nothing: others have its records.
+        A member that has lost the partition aborts, and raises nothing: another member gets the records.
         """
         transaction = self.transaction
         if error is None and transaction.outcome is None and not await self._add_offset():
@@ -73,7 +74,7 @@ class BatchTransactionCore:
             self._core.note_committed(self._target, self._epoch)
 
     async def _add_offset(self) -> bool:
-        """Whether this member still has the partition."""
+        """Add the offset to the transaction. False if this member has lost the partition."""
         core, transaction = self._core, self.transaction
         offsets = {(self._target.topic, self._target.partition): self._next_offset}
         try:
@@ -107,7 +108,7 @@ class BatchRecords:
         return self._core.outcome
 
     def _append(self, topic: str, value: values.Value, fields: RecordFields) -> AsyncProducer | None:
-        """Append a record; the producer that has to be made ready first, if it has no room for it."""
+        """Append a record. If there is no room, returns the producer, which must be made ready first."""
         producer = self._core.producer()
         placed = producer.append(
             value,

@@ -1,4 +1,4 @@
-"""Batches as they are handed out: lists of records, each with a transaction, blocking and asynchronous."""
+"""Batches that a consumer hands out: lists of records with a transaction, blocking and asynchronous."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class MessageBatch(list[Message]):
     def transaction(self) -> BatchTransaction:
         """Handle the batch in a transaction, as a ``with`` block; for ``delivery="exactly_once"``.
 
-        Leaving the block commits what was sent in it and the offset behind the batch, both or neither. After
-        an abort the records come again. If this member has lost the partition, the block aborts and raises
-        nothing.
+        Leaving the block commits the records sent in it and the offset after the batch, both or neither.
+        After an abort the records are handed out again. If this member has lost the partition, the block
+        aborts and raises nothing.
         """
         return self._transaction
 
@@ -48,7 +48,7 @@ class BatchTransaction(BatchRecords):
         self._portal.call(lambda: self._core.end(kind, error, traceback))
 
     def send(self, topic: str, value: values.Value = None, **fields: Unpack[RecordFields]) -> None:
-        """Add a record, which readers see with the commit. Raises what an earlier record has failed with."""
+        """Add a record, which readers see after the commit. Raises the error of an earlier failed record."""
         while (producer := self._append(topic, value, fields)) is not None:
             self._portal.call(partial(producer.make_ready, topic))
 
@@ -82,6 +82,6 @@ class AsyncBatchTransaction(BatchRecords):
         await self._portal.awaited(lambda: self._core.end(kind, error, traceback))
 
     async def send(self, topic: str, value: values.Value = None, **fields: Unpack[RecordFields]) -> None:
-        """Add a record, which readers see with the commit. Raises what an earlier record has failed with."""
+        """Add a record, which readers see after the commit. Raises the error of an earlier failed record."""
         while (producer := self._append(topic, value, fields)) is not None:
             await self._portal.awaited(partial(producer.make_ready, topic))

@@ -1,15 +1,15 @@
-"""One consumer: a member of a group whose records are handed out, acknowledged and committed.
+"""Runs one consumer: hands out records, commits acknowledged ones, and takes part in the group.
 
-Decides: what is handed out when, what is committed, and what a rebalance waits for. All runs on the
-client's loop, but for ``acknowledge`` and ``is_handling``, which the user's thread calls.
+Decides: which records are handed out when, what is committed, and what a rebalance waits for. All methods run
+on the client's loop, except ``acknowledge`` and ``is_handling``, which the user's thread calls.
 
 ``at_least_once`` commits acknowledged records: every ``commit_interval``, before each rebalance and at the
-end. ``at_most_once`` commits each record before it hands it out (``claim``), and none that it does not.
-With ``tags`` both also commit offsets over skipped records. ``exactly_once`` commits nothing here: each
-batch has a transaction, which commits its offset. Without that commit the batch is read again.
+end. ``at_most_once`` commits each record just before it hands the record out (``claim``). With ``tags`` both
+also commit offsets over skipped records. ``exactly_once`` commits nothing here: each batch has a transaction,
+which commits its offset. Without that commit the batch is read again.
 
 A rebalance waits for the record that is being handled, for up to half of ``rebalance_timeout``, while
-heartbeats go on. Records that were handed out and not begun are dropped, since the next owner gets them.
+heartbeats continue. Records handed out but not begun are dropped, since the next owner gets them.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ from raftlog.types import TopicPartition
 
 FENCED: Final = (GroupNotFound, MemberNotFound, StaleGeneration, RebalanceInProgress)
 FIRSTS_AT_A_TIME: Final = 8
-CLOSE_S: Final = 4.0  # for the last commit and the leave, also where no broker answers
-LOOK_S: Final = 0.02  # at a handler, while a rebalance waits for it
-CLAIM_S: Final = 2.0  # for the commit before a record is handed out; then it is tried again
-SETTLE_S: Final = 0.5  # for the outcome of a transaction, at least
-NO_OFFSET: Final = "group %s has no committed offset of %s: it begins at %d, reset is '%s'"
+CLOSE_S: Final = 4.0  # for the last commit and for leaving, also if no broker answers
+LOOK_S: Final = 0.02  # interval of looks at the handler for which a rebalance waits
+CLAIM_S: Final = 2.0  # for the commit before a record is handed out; then it is retried
+SETTLE_S: Final = 0.5  # minimum wait for the outcome of a transaction
+NO_OFFSET: Final = "group %s has no committed offset of %s: it starts at offset %d, since reset is '%s'"
 Outcome = TypeVar("Outcome")
 Place = tuple[int, int]
 _log = client_logger()
 
 
 class ConsumerCore:
-    """``epoch`` rises whenever partitions are lost: records handed out in an earlier one are dropped."""
+    """One member. ``epoch`` rises when partitions are lost: records of an earlier epoch are dropped."""
 
     def __init__(
         self,
@@ -87,18 +87,18 @@ class ConsumerCore:
         self._acknowledged: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._began: dict[TopicPartition, int] = {}  # where reading began
-        self._handed_out: dict[TopicPartition, int] = {}  # one past the newest since then
+        self._handed_out: dict[TopicPartition, int] = {}  # one past the newest record handed out since then
         self._stopped_at: dict[TopicPartition, int] = {}  # the positions when reading stopped
         self._rewound: set[TopicPartition] = set()
-        self._seeks: dict[TopicPartition, int] = {}  # how many there were
+        self._seeks: dict[TopicPartition, int] = {}  # number of seeks
         self._producer: AsyncProducer | None = None
         self._make_producer: Callable[[], AsyncProducer] | None = None
         if options.is_exactly_once:
             member = options.instance_id or self._member.member_id
             self._make_producer = prepare_producer(transactional_id_of(options.group, member))
-        self._uncommitted: set[TopicPartition] = set()  # whose newest transaction is not committed
+        self._uncommitted: set[TopicPartition] = set()  # their newest transaction is not committed
         self._assignment: frozenset[TopicPartition] = frozenset()
-        self._assigned_in = -1  # the generation of the assignment, and so of what is acknowledged
+        self._assigned_in = -1  # the generation of the assignment and of the acknowledgements
         self._is_assigned = asyncio.Event()
         self._committing = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
@@ -112,7 +112,7 @@ class ConsumerCore:
 
     @property
     def generation(self) -> int:
-        """The newest generation that it joined; -1 before."""
+        """The newest generation that this member joined; -1 before the first."""
         return self._member.generation
 
     @property
@@ -122,12 +122,12 @@ class ConsumerCore:
 
     @property
     def is_assigned(self) -> bool:
-        """Whether it knows its partitions; not while a rebalance is under way."""
+        """Whether this member knows its partitions; False during a rebalance."""
         return self._is_assigned.is_set()
 
     @property
     def producer(self) -> AsyncProducer:
-        """The producer of its transactions. Raises ``RuntimeError`` unless ``exactly_once``."""
+        """The producer of the consumer's transactions. Raises ``RuntimeError`` unless ``exactly_once``."""
         if self._producer is None:
             raise RuntimeError("batches have transactions only in a consumer with delivery='exactly_once'")
         return self._producer
@@ -145,7 +145,7 @@ class ConsumerCore:
         self._tasks = [asyncio.create_task(self._or_fail(each)) for each in both]
 
     async def _or_fail(self, work: Awaitable[None]) -> None:
-        """An unexpected error, such as one of the user's assignor, ends this consumer: ``take`` raises it."""
+        """Run ``work``. An unexpected error, such as the user's assignor's, ends this consumer."""
         try:
             await work
         except Exception as error:
@@ -154,7 +154,7 @@ class ConsumerCore:
     # Records.
 
     async def take(self, count_max: int, wait_s: float) -> tuple[int, list[Message]]:
-        """The epoch, and records of one partition; none when none come in time.
+        """The epoch, and records of one partition; an empty list if no record comes in time.
 
         Raises the error that ended this consumer.
         """
@@ -168,18 +168,18 @@ class ConsumerCore:
                 self._handed_out[_target(messages[-1])] = messages[-1].offset + 1
         if self._failure is not None:
             raise self._failure
-        return self.epoch, messages  # of now: the wait may have been longer than a rebalance
+        return self.epoch, messages  # the present one: a rebalance may have ended during the wait
 
     def place(self, target: TopicPartition) -> Place:
-        """The ``Place`` of this partition; a seek changes it, and so does dropping the records."""
+        """The ``Place`` of this partition. A seek changes it, and dropping the records changes it, too."""
         return self.epoch, self._seeks.get(target, 0)
 
     def acknowledge(self, message: Message) -> None:
-        """Mark a message and all earlier messages of the partition as processed. From any thread.
+        """Mark a message and all earlier messages of the partition as processed. For any thread.
 
-        Acknowledgements never go back; only a seek does. One of a record that was handed out in an earlier
-        assignment counts for nothing: its partition may be one of another topic by now. So the order of
-        these lines matters, and of those in ``_assign``.
+        Acknowledgements never go back; only a seek does. The acknowledgement of a record that was handed out
+        in an earlier assignment is ignored: a new topic may have its partition's name by now. So the order of
+        these lines matters, and the order in ``_assign``.
         """
         acknowledged = self._acknowledged
         target, offset = TopicPartition(message.topic, message.partition), message.offset + 1
@@ -188,7 +188,7 @@ class ConsumerCore:
             acknowledged[target] = offset
 
     async def commit(self) -> None:
-        """Commit what is acknowledged. Raises what fences this member, once for partitions that are lost."""
+        """Commit acknowledged offsets. Raises the error that fences this member, once for lost partitions."""
         if not self.options.group:
             return
         async with self._committing:
@@ -203,12 +203,12 @@ class ConsumerCore:
                 self._acknowledged.pop(target, None)
         if lost:
             raise StaleGeneration(
-                f"{', '.join(map(str, lost))} belong to others by now; their records come again",
+                f"{', '.join(map(str, lost))} belong to other members now, which get their records again",
                 current=self.generation,
             )
 
     def _over_skipped(self) -> dict[TopicPartition, int]:
-        """The next offset to hand out, where all before it was acknowledged or skipped for its tags."""
+        """The next offset to hand out, of partitions whose earlier records are acknowledged or skipped."""
         found: dict[TopicPartition, int] = {}
         if self.options.selection is None or self.options.is_exactly_once:
             return found  # nearly always
@@ -220,10 +220,10 @@ class ConsumerCore:
         return found
 
     async def claim(self, message: Message, epoch: int) -> bool:
-        """At most once: commit this taken record, and those before it, before they are handed out.
+        """Commit this taken record and all earlier ones before they are handed out (``at_most_once``).
 
-        ``epoch`` is that in which they were taken. False if they must not be handed out now: they stay with
-        the caller, who drops them in another epoch, and claims them again in this one.
+        ``epoch`` is the epoch in which they were taken. False if they must not be handed out now: the caller
+        keeps them, drops them in another epoch, and claims them again in this epoch.
         """
         target, assigned_in = _target(message), self._assigned_in
         place = self.place(target)
@@ -235,7 +235,7 @@ class ConsumerCore:
         except RaftlogError as error:
             if not (isinstance(error, FENCED) or self._may_pass(error)):
                 raise
-            _log.info("member %s claims a record of %s later: %s", self.member_id, target, error)
+            _log.info("member %s retries the commit before a record of %s: %s", self.member_id, target, error)
             await asyncio.sleep(pause_s(error, 1, self._session.rng))
             return False
         # A rebalance that began meanwhile waits for the record; another assignment, or a seek, drops it.
@@ -262,7 +262,7 @@ class ConsumerCore:
     # Transactions.
 
     def note_begun(self, target: TopicPartition, epoch: int) -> None:
-        """A transaction of records of this partition has begun."""
+        """Note that a transaction of records of this partition has begun."""
         if epoch == self.epoch:
             self._uncommitted.add(target)
 
@@ -272,7 +272,7 @@ class ConsumerCore:
             self._uncommitted.discard(target)
 
     async def _rewind(self, wait_s: float) -> bool:
-        """Continue at the committed offsets where a transaction was not committed. False to try again."""
+        """Return to the committed offset after an uncommitted transaction. False to try again."""
         if not self._uncommitted:
             return True
         incarnation = self.producer.incarnation
@@ -298,13 +298,13 @@ class ConsumerCore:
     # Positions.
 
     async def seek(self, target: TopicPartition, position: Position) -> None:
-        """Continue elsewhere in a partition of this member. Raises ``KeyError`` for others."""
+        """Continue at another position of a partition. Raises ``KeyError`` unless this member has it."""
         if target not in self._assignment:
             raise KeyError(f"{target} is not assigned to this consumer")
         offset = position if type(position) is int and position >= 0 else None
         if offset is None:
             offset = await self._open_partition(target).offset_at(position)
-        if self.options.is_exactly_once:  # at once: a later commit would set transactions back
+        if self.options.is_exactly_once:  # now: a later commit would undo transactions
             await self._member.commit({target: offset}, generation=self._assigned_in, rewinds=True)
             self._uncommitted.discard(target)
         else:
@@ -315,19 +315,19 @@ class ConsumerCore:
         await self._continue_at(target, offset)
 
     async def _continue_at(self, target: TopicPartition, offset: int) -> None:
-        """Records of this partition that were handed out, and not begun, are dropped."""
+        """Read on at ``offset``. Records of this partition that were handed out but not begun are dropped."""
         self._seeks[target] = self._seeks.get(target, 0) + 1
         self.version += 1
         await self._fetching.seek(target, offset)
 
     async def read_again(self, target: TopicPartition, place: Place, offset: int) -> None:
-        """Take back the records from this offset on, unless they were dropped: they are handed out later."""
+        """Take back the records from this offset on, unless they were dropped, to hand them out later."""
         if place == self.place(target):
             self._handed_out[target] = offset
             await self._continue_at(target, offset)
 
     def pause(self, targets: Collection[TopicPartition], *, is_paused: bool) -> None:
-        """Hand out no records of these partitions, or again."""
+        """Pause or resume handing out records of these partitions. Raises ``KeyError`` for others."""
         for target in targets:
             if target not in self._assignment:
                 raise KeyError(f"{target} is not assigned to this consumer")
@@ -335,7 +335,7 @@ class ConsumerCore:
         self.version += 1
 
     def is_paused(self, target: TopicPartition) -> bool:
-        """Whether no records of this partition are handed out. From any thread."""
+        """Whether this partition is paused. May be called from any thread."""
         return self._fetching.is_paused(target)
 
     def positions(self) -> dict[TopicPartition, int]:
@@ -343,7 +343,7 @@ class ConsumerCore:
         return self._fetching.positions
 
     def lag(self) -> dict[TopicPartition, int]:
-        """Records that are left, as last seen, by partition; none of partitions without a response yet."""
+        """The lag in records, as last seen, by partition; without partitions that have no response yet."""
         return self._fetching.lag
 
     @property
@@ -355,14 +355,14 @@ class ConsumerCore:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has left its group, and ended."""
+        """Whether the consumer has left its group and ended."""
         return self._closing is not None and self._closing.done()
 
     async def close(self) -> None:
-        """Commit, leave, and end, for ``CLOSE_S`` at most. What is being handled is not acknowledged.
+        """Commit, leave the group, and end, within ``CLOSE_S``. The record being handled is not acknowledged.
 
-        A consumer that has not begun sends nothing. A caller that is cancelled does not stop it, and another
-        call waits for the same end.
+        A consumer that has not begun sends no request. Cancelling the caller does not stop the closing, and
+        another call waits for the same end.
         """
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
@@ -388,12 +388,12 @@ class ConsumerCore:
             await self.commit()
         if not self.options.assigned:
             with contextlib.suppress(RaftlogError):
-                await self._member.leave()  # also where a join is under way
+                await self._member.leave()  # also while a join is in progress
 
     # Membership.
 
     async def _belong(self) -> None:
-        """Be a member, in one generation after another."""
+        """Join the group again and again, for one generation after another."""
         attempts = 0
         while True:
             try:
@@ -437,7 +437,7 @@ class ConsumerCore:
             pass
 
     async def _repeated(self, act: Callable[[], Awaitable[Outcome]]) -> Outcome:
-        """Act again after errors that pass. A member that joined again instead would ask for a rebalance."""
+        """Retry ``act`` after temporary errors. Joining again instead would start a rebalance."""
         attempts = 0
         while True:
             try:
@@ -446,13 +446,11 @@ class ConsumerCore:
                 if isinstance(error, FENCED) or not self._may_pass(error):
                     raise
                 attempts += 1
-                _log.info(
-                    "member %s tries again in generation %d: %s", self.member_id, self.generation, error
-                )
+                _log.info("member %s retries in generation %d: %s", self.member_id, self.generation, error)
                 await asyncio.sleep(pause_s(error, attempts, self._session.rng))
 
     async def _hold(self) -> None:
-        """Read the partitions that were chosen, from the committed offsets of the group, if there is one."""
+        """Read the partitions that the user chose, from the committed offsets of the group, if any."""
         attempts = 1
         while not self._assignment:
             try:
@@ -463,7 +461,7 @@ class ConsumerCore:
                 attempts += 1
 
     async def _may_try_again(self, error: RaftlogError, attempts: int) -> bool:
-        """After a pause; an error that stays ends this consumer."""
+        """Pause before a retry. False if the error is permanent, which ends this consumer."""
         if not self._may_pass(error):
             self._fail(error)
             return False
@@ -485,7 +483,7 @@ class ConsumerCore:
         self._acknowledged, self._committed = {}, dict(positions)
         self._rewound.clear()
         self._uncommitted.clear()
-        if begins and self.options.reset == "latest" and self.options.group:  # the end of now: it would move
+        if begins and self.options.reset == "latest" and self.options.group:  # the end moves later
             async with self._committing:
                 await self._commit(begins)
         await self._fetching.start(self._began)
@@ -499,7 +497,7 @@ class ConsumerCore:
         )
 
     async def _firsts(self, targets: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset to read of each partition without a committed offset, a few requests at a time."""
+        """The first offset to read of partitions without a committed offset. Few requests run at a time."""
         asking, ordered, reset = asyncio.Semaphore(FIRSTS_AT_A_TIME), list(targets), self.options.reset
         if reset == "fail" and ordered:
             raise OffsetOutOfRange(
@@ -510,7 +508,7 @@ class ConsumerCore:
         async def first(target: TopicPartition) -> int:
             async with asking:
                 found = await self._open_partition(target).offset_at(reset)
-            if self.options.group:  # perhaps records are left out, or come again
+            if self.options.group:  # records may be skipped, or read again
                 level = logging.WARNING if found else logging.INFO
                 _log.log(level, NO_OFFSET, self.options.group, target, found, reset)
             return found
@@ -520,10 +518,10 @@ class ConsumerCore:
             return dict(zip(ordered, await asyncio.gather(*tasks), strict=True))
         finally:
             for task in tasks:
-                task.cancel()  # after an error all are asked for again
+                task.cancel()  # after an error all offsets are requested again
 
     async def _revoke(self) -> None:
-        """A rebalance: finish the record that is being handled, commit, hand out nothing more."""
+        """Prepare a rebalance: stop handing out records, wait for the record being handled, and commit."""
         self._is_assigned.clear()
         await self._stop_reading()
         loop = asyncio.get_running_loop()
@@ -540,7 +538,7 @@ class ConsumerCore:
             await self.commit()
 
     def _drop_all(self) -> None:
-        """Records that were handed out and not begun are dropped. The user's thread looks at the version."""
+        """Drop records handed out but not begun. The user's thread compares ``version``."""
         self.epoch += 1
         self.version += 1
 
@@ -550,7 +548,7 @@ class ConsumerCore:
         await self._fetching.stop()
 
     async def _lose(self) -> None:
-        """Fenced: others have the partitions already, or may have them at once. Nothing is read any more."""
+        """Stop reading, because the member was fenced: other members have or get the partitions."""
         self._member.owned = frozenset()
         self._is_assigned.clear()
         self._drop_all()
@@ -560,7 +558,7 @@ class ConsumerCore:
     def _fail(self, error: Exception) -> None:
         self._failure = self._failure or error
         self._is_assigned.set()
-        self._fetching.fail(self._failure)  # a take that waits raises it at once
+        self._fetching.fail(self._failure)  # a waiting ``take`` raises the error at once
 
     async def _until_assigned(self, deadline_s: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -579,8 +577,8 @@ class ConsumerCore:
                     self._fail(error)  # such as a group that has members
                     return
                 if isinstance(error, FENCED):
-                    continue  # the records come again, perhaps to another member
-                _log.warning("member %s commits later: %s", self.member_id, error)
+                    continue  # the records are handed out again, perhaps by another member
+                _log.warning("member %s could not commit and will retry: %s", self.member_id, error)
 
 
 def _target(message: Message) -> TopicPartition:

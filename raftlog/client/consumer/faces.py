@@ -1,4 +1,4 @@
-"""The blocking and the asynchronous consumer. Both talk to a core on the client's own thread."""
+"""The blocking and the asynchronous consumer, which call a core on the client's own thread."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Face:
 
     @property
     def generation(self) -> int:
-        """The newest generation that it joined; -1 before."""
+        """The newest generation that this member joined; -1 before the first."""
         return self._core.generation
 
     @property
@@ -52,7 +52,7 @@ class _Face:
 
     @property
     def is_assigned(self) -> bool:
-        """Whether this member knows its partitions, if any; not while a rebalance is under way."""
+        """Whether this member knows its partitions, if any; False during a rebalance."""
         return self._core.is_assigned
 
     @property
@@ -63,13 +63,13 @@ class _Face:
 
     @property
     def lag(self) -> dict[TopicPartition, int]:
-        """Records that are not handed out, as last seen. Partitions not read yet are left out."""
+        """Number of records not handed out yet, as last seen. Partitions not read yet are left out."""
         lag, taken = self._core.lag(), self._core.positions()
         behind = {target: taken.get(target, offset) - offset for target, offset in self.positions.items()}
         return {target: count + behind.get(target, 0) for target, count in lag.items()}
 
     def _used(self, work: Callable[[], Awaitable[Result]]) -> Callable[[], Awaitable[Result]]:
-        """The call that does this for a consumer that has begun: it joins its group at its first use."""
+        """A call that first begins the consumer, which joins its group at its first use, and then works."""
 
         async def used() -> Result:
             await self._core.begin()
@@ -78,13 +78,13 @@ class _Face:
         return used
 
     def _abandon(self) -> None:
-        """Close it, since its block was not entered. On the client's loop."""
+        """Close the consumer, since its block was not entered. Called on the client's loop."""
         self._closing = asyncio.create_task(self._core.close())
 
     def _check_single(self) -> None:
         """Raise for single records, which have no transaction."""
         if self._core.options.is_exactly_once:
-            raise RuntimeError("exactly once hands out batches: iterate over batches(), not over records")
+            raise RuntimeError("delivery is 'exactly_once', which hands out batches: iterate over batches()")
 
     def _bounds(self, limit: int | None, wait: Duration) -> tuple[int, float]:
         """The number of records that a take may return, and the seconds that it may wait."""
@@ -96,7 +96,7 @@ class _Face:
         return self._used(lambda: self._takes.next(count, wait_s, unread))
 
     def _accept(self, take: asyncio.Task[Taken | None] | None) -> None:
-        """Raise what the take raised, or keep its records to hand them out."""
+        """Raise the error of the take, or keep its records to hand them out."""
         if take is None:
             return
         try:
@@ -107,7 +107,7 @@ class _Face:
             self._takes.done()
 
     def _seek(self, topic: str, partition: int, position: Position) -> Callable[[], Awaitable[None]]:
-        """The call that seeks. The record in hand is acknowledged later, if it is of another partition."""
+        """The call that seeks. A record being handled is acknowledged later if it is of another partition."""
         return self._used(lambda: self._core.seek(TopicPartition(topic, partition), position))
 
     def _pause(self, targets: Collection[TopicPartition], is_paused: bool) -> Callable[[], Awaitable[None]]:
@@ -118,11 +118,11 @@ class _Face:
 
 
 class Consumer(_Face):
-    """A member of a group, for one thread. Iterate over it; made by ``client.consumer(...)``.
+    """A member of a group, for one thread: the iterable that ``client.consumer(...)`` returns.
 
-    It joins at its first use: a ``with`` block, a loop, or any method but ``close``. A record is acknowledged
-    when the next one is asked for. Leaving the ``with`` block with an error does not acknowledge the record
-    that was being handled.
+    The consumer joins at its first use: a ``with`` block, a loop, or any method but ``close``. Asking for the
+    next record acknowledges the previous one. Leaving the ``with`` block with an error does not acknowledge
+    the record that was being handled.
     """
 
     def __enter__(self) -> Self:
@@ -148,10 +148,11 @@ class Consumer(_Face):
                 yield message
 
     def poll(self, wait: Duration = "1s") -> Message | None:
-        """The next record, or None if none comes within ``wait``. Acknowledges the one before.
+        """The next record, or None if none comes within ``wait``. Acknowledges the previous record.
 
-        Raises why a partition cannot be read, once for each, such as ``InvalidRecord``: ``seek`` behind it
-        reads on. Raises what has ended this consumer, such as an exception of an assignor, each time.
+        Raises, once for each partition, the error why it cannot be read, such as ``InvalidRecord``: ``seek``
+        past the record to read on. Raises the error that ended this consumer, such as an exception of an
+        assignor, each time.
         """
         self._check_single()
         message = self._handed.next()
@@ -163,9 +164,9 @@ class Consumer(_Face):
         return None
 
     def batches(self, limit: int | None = None, wait: Duration = "1s") -> Iterator[MessageBatch]:
-        """Lists of records of one partition each, without end. Each acknowledges the one before.
+        """Lists of records of one partition each, without end. Each list acknowledges the previous one.
 
-        Raises what ``poll`` raises. Exactly once acknowledges nothing:
+        Raises the errors of ``poll``. With ``exactly_once`` nothing is acknowledged:
         ``with batch.transaction() as tx`` handles a batch.
         """
         count, wait_s = self._bounds(limit, wait)
@@ -178,13 +179,13 @@ class Consumer(_Face):
                 yield MessageBatch(*batch, self._portal)
 
     def _claim(self, messages: list[Message]) -> bool:
-        """Commit them first, at most once; if that fails for now, they are the next records again."""
+        """Commit records before they are handed out; after a failure they are the next records again."""
         with self._handed.claiming(messages) as claim:
             claim.is_done = self._portal.call(partial(claim.of, self._core))
         return claim.is_done
 
     def commit(self) -> None:
-        """Commit everything up to the record that was handed out last, that one included.
+        """Commit everything up to and including the record that was handed out last.
 
         Raises ``StaleGeneration``, ``MemberNotFound`` or ``RebalanceInProgress`` when the partitions are
         lost.
@@ -193,33 +194,33 @@ class Consumer(_Face):
         self._portal.call(self._used(self._core.commit))
 
     def seek(self, topic: str, partition: int, position: Position) -> None:
-        """Continue elsewhere in a partition of this member. Raises ``KeyError`` for others.
+        """Continue at another position of a partition. Raises ``KeyError`` unless this member has it.
 
-        Acknowledges nothing: the record being handled comes again if its handling fails. One of the same
-        partition is not acknowledged later either.
+        Acknowledges nothing: the record being handled is handed out again if its handling fails. If that
+        record is of the same partition, it is not acknowledged later either.
         """
         self._portal.call(self._seek(topic, partition, position))
 
     def pause(self, targets: Collection[TopicPartition]) -> None:
-        """Hand out no records of these partitions until ``resume``. Raises ``KeyError`` for others.
+        """Hand out no records of these partitions until ``resume``. Raises ``KeyError`` for other partitions.
 
-        Records that this consumer has taken already are kept back, too.
+        Records that this consumer has already fetched are kept back, too.
         """
         self._portal.call(self._pause(targets, True))
 
     def resume(self, targets: Collection[TopicPartition]) -> None:
-        """Hand out records of these partitions again. Raises ``KeyError`` for partitions of others."""
+        """Hand out records of these partitions again. Raises ``KeyError`` for other partitions."""
         self._portal.call(self._pause(targets, False))
 
     def close(self) -> None:
-        """Commit what is acknowledged, and leave the group."""
+        """Commit acknowledged offsets, and leave the group."""
         self._portal.end(self._core.close)
 
 
 class AsyncConsumer(_Face):
-    """A member of a group, for one task. Iterate over it with ``async for``; see ``Consumer``.
+    """A member of a group, for one task, used with ``async for``; see ``Consumer``.
 
-    It has a thread of its own, so a blocked event loop of the application does not end its membership.
+    The consumer has its own thread, so a blocked event loop of the application does not end its membership.
     """
 
     async def __aenter__(self) -> Self:
@@ -245,10 +246,11 @@ class AsyncConsumer(_Face):
                 yield message
 
     async def poll(self, wait: Duration = "1s") -> Message | None:
-        """The next record, or None if none comes within ``wait``. Acknowledges the one before.
+        """The next record, or None if none comes within ``wait``. Acknowledges the previous record.
 
-        Raises why a partition cannot be read, once for each, such as ``InvalidRecord``: ``seek`` behind it
-        reads on. Raises what has ended this consumer, such as an exception of an assignor, each time.
+        Raises, once for each partition, the error why it cannot be read, such as ``InvalidRecord``: ``seek``
+        past the record to read on. Raises the error that ended this consumer, such as an exception of an
+        assignor, each time.
         """
         self._check_single()
         message = self._handed.next()
@@ -262,9 +264,9 @@ class AsyncConsumer(_Face):
     async def batches(
         self, limit: int | None = None, wait: Duration = "1s"
     ) -> AsyncIterator[AsyncMessageBatch]:
-        """Lists of records of one partition each, without end. Each acknowledges the one before.
+        """Lists of records of one partition each, without end. Each list acknowledges the previous one.
 
-        Raises what ``poll`` raises. Exactly once acknowledges nothing:
+        Raises the errors of ``poll``. With ``exactly_once`` nothing is acknowledged:
         ``async with batch.transaction() as tx`` handles a batch.
         """
         count, wait_s = self._bounds(limit, wait)
@@ -283,7 +285,7 @@ class AsyncConsumer(_Face):
         return claim.is_done
 
     async def commit(self) -> None:
-        """Commit everything up to the record that was handed out last, that one included.
+        """Commit everything up to and including the record that was handed out last.
 
         Raises ``StaleGeneration``, ``MemberNotFound`` or ``RebalanceInProgress`` when the partitions are
         lost.
@@ -292,25 +294,25 @@ class AsyncConsumer(_Face):
         await self._portal.awaited(self._used(self._core.commit))
 
     async def seek(self, topic: str, partition: int, position: Position) -> None:
-        """Continue elsewhere in a partition of this member. Raises ``KeyError`` for others.
+        """Continue at another position of a partition. Raises ``KeyError`` unless this member has it.
 
-        Acknowledges nothing: the record being handled comes again if its handling fails. One of the same
-        partition is not acknowledged later either.
+        Acknowledges nothing: the record being handled is handed out again if its handling fails. If that
+        record is of the same partition, it is not acknowledged later either.
         """
         await self._portal.awaited(self._seek(topic, partition, position))
 
     async def pause(self, targets: Collection[TopicPartition]) -> None:
-        """Hand out no records of these partitions until ``resume``. Raises ``KeyError`` for others.
+        """Hand out no records of these partitions until ``resume``. Raises ``KeyError`` for other partitions.
 
-        Records that this consumer has taken already are kept back, too.
+        Records that this consumer has already fetched are kept back, too.
         """
         await self._portal.awaited(self._pause(targets, True))
 
     async def resume(self, targets: Collection[TopicPartition]) -> None:
-        """Hand out records of these partitions again. Raises ``KeyError`` for partitions of others."""
+        """Hand out records of these partitions again. Raises ``KeyError`` for other partitions."""
         await self._portal.awaited(self._pause(targets, False))
 
     async def close(self) -> None:
-        """Commit what is acknowledged, leave the group, and end the thread."""
+        """Commit acknowledged offsets, and leave the group."""
         if self._portal.is_open:
             await self._portal.awaited(self._core.close)

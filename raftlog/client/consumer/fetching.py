@@ -1,14 +1,15 @@
-"""Reads ahead in the partitions of a member, each up to its share of a bound.
+"""Reads ahead in the partitions of a member; each partition has a share of one bound in bytes.
 
-Decides: what is fetched next and from which partition records are handed out next. Leaves to others: which
-partitions there are, and where they begin (``core``).
+Decides: what is fetched next and from which partition records are handed out next. Leaves to others: the set
+of partitions, and their first positions (``core``).
 
 Half of the bound is shared by all partitions, which wait for records at the same time. The other half is for
-partitions that are behind: a few at a time are read in large chunks, since small ones cost more per record.
+partitions that are behind: a few of them at a time are read in large chunks, since small chunks cost more per
+record.
 A new partition counts as behind, and is first read without waiting.
 
-Chunks are handed out whole, in the order in which they came: while one of them is handed out, the partitions
-before it are read again. So no partition waits for more than one chunk of each other one.
+Chunks are handed out whole, in the order in which they arrived: while one chunk is handed out, the partitions
+of earlier chunks are read again. So no partition waits for more than one chunk of each other partition.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from raftlog.wire.lag import records_left
 
 WAIT = "10s"
 CHUNK_BYTES_MIN = 64 << 10
-CHUNK_BYTES_MAX = 4 << 20  # brokers send less, if they are configured so
-CATCH_UP_BYTES = 1 << 20  # of a chunk of a partition that is behind, if half of the bound has room for it
+CHUNK_BYTES_MAX = 4 << 20  # brokers may be configured to send less
+CATCH_UP_BYTES = 1 << 20  # chunk of a partition that is behind, if half of the bound is larger
 PAUSE_S = 0.2
-LOST = "%s/%d has no offset %d any more: reading goes on at %d; see the option reset"
+LOST = "%s/%d no longer has offset %d: reading continues at offset %d; see the option reset"
 _log = client_logger()
 
 OpenPartition = Callable[[TopicPartition], AsyncPartition]
@@ -46,7 +47,7 @@ class _Source:
     position: int
     task: asyncio.Task[None] | None = None
     buffer: list[Message] = field(default_factory=list)
-    drained: asyncio.Event = field(default_factory=asyncio.Event)  # or paused: wakes its reader, no other
+    drained: asyncio.Event = field(default_factory=asyncio.Event)  # drained or paused: wakes its reader
     start: int = 0  # the log start of the newest response
     end: int = -1  # its high watermark
     is_paused: bool = False
@@ -72,7 +73,7 @@ class _Source:
 
 
 class Fetching:
-    """Starts with no partition. All on the client's loop."""
+    """The partitions that a member reads; none at first. All calls are on the client's loop."""
 
     def __init__(
         self,
@@ -85,16 +86,16 @@ class Fetching:
         selection: TagSelection | None = None,
         fails: bool = False,
     ) -> None:
-        """``fails``: a position whose record was deleted is an error, not read on behind it."""
+        """``fails``: a position whose record was deleted is an error; otherwise reading continues past it."""
         self._open = open_partition
         self._prefetch_bytes = prefetch_bytes
         self._linger_s = linger_s
         self._lists = tag_fields(selection)
         self._fails = fails
-        self._awaits_topics = awaits_topics  # they may be new, or deleted by now
-        self._awaits_rebalance = awaits_rebalance  # which follows when a partition is removed
+        self._awaits_topics = awaits_topics  # topics may be new, or deleted by now
+        self._awaits_rebalance = awaits_rebalance  # a rebalance follows when a partition is removed
         self._sources: dict[TopicPartition, _Source] = {}
-        self._ready: deque[_Source] = deque()  # those with records, in order of arrival
+        self._ready: deque[_Source] = deque()  # partitions with records, in order of arrival
         self._changed = asyncio.Event()
         self._catch_up_bytes = min(CATCH_UP_BYTES, max(CHUNK_BYTES_MIN, prefetch_bytes // 2))
         self._catching_up = asyncio.Semaphore(max(1, prefetch_bytes // 2 // self._catch_up_bytes))
@@ -109,7 +110,7 @@ class Fetching:
             source.task = asyncio.create_task(self._read(source))
 
     async def stop(self) -> None:
-        """Forget all partitions, what was read ahead, and what has failed."""
+        """Forget all partitions, their fetched records, and all failures."""
         tasks = [source.task for source in self._sources.values() if source.task is not None]
         self._sources = {}
         self._ready.clear()
@@ -119,12 +120,12 @@ class Fetching:
         self.failures.clear()
 
     def fail(self, error: Exception, source: _Source | None = None) -> None:
-        """Let a take raise this, unless its partition is sought elsewhere before."""
+        """Let the next take raise ``error``, unless a seek in its partition comes first."""
         self.failures.append((source, error))
         self._changed.set()
 
     async def seek(self, target: TopicPartition, position: int) -> None:
-        """Continue elsewhere. Raises ``KeyError`` for a partition of another member."""
+        """Continue at another position. Raises ``KeyError`` for a partition of another member."""
         before = self._sources[target]
         buffers = {each: source for each, source in self._sources.items() if each != target}
         if before.task is not None:
@@ -139,7 +140,7 @@ class Fetching:
         source.task = asyncio.create_task(self._read(source))
 
     def pause(self, target: TopicPartition, is_paused: bool) -> None:
-        """Hand out no records of a partition, or again."""
+        """Pause or resume handing out records of a partition."""
         source = self._sources[target]
         source.is_paused = is_paused
         source.drained.set()
@@ -152,7 +153,7 @@ class Fetching:
 
     @property
     def lag(self) -> dict[TopicPartition, int]:
-        """Records that are left, as last seen; none of partitions without a response yet."""
+        """The lag in records, as last seen, by partition; without partitions that have no response yet."""
         return {
             target: records_left(source.next_offset, source.start, source.end)
             for target, source in self._sources.items()
@@ -161,13 +162,13 @@ class Fetching:
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The next offset to hand out."""
+        """The next offset to hand out, by partition."""
         return {target: source.next_offset for target, source in self._sources.items()}
 
     async def take(self, count_max: int, wait_s: float) -> list[Message]:
-        """Records of one partition, in order; empty when none come in time.
+        """Records of one partition, in order; an empty list if no record comes in time.
 
-        Raises what ended a reader, one error at a time.
+        Raises the errors that ended readers, one error at a time.
         """
         deadline = asyncio.get_running_loop().time() + wait_s
         while True:
@@ -200,13 +201,13 @@ class Fetching:
                         await source.wait_drained_or_paused()
                 else:
                     if self._linger_s:
-                        await asyncio.sleep(self._linger_s)  # more records come meanwhile
+                        await asyncio.sleep(self._linger_s)  # more records gather meanwhile
                     is_behind = await self._read_once(source, share, wait=WAIT)
-        except Exception as error:  # also an unexpected one: the partition is not read any more
+        except Exception as error:  # also an unexpected error: the partition is read no longer
             self.fail(error, source)
 
     async def _read_once(self, source: _Source, bytes_max: int, *, wait: Duration) -> bool:
-        """Read a chunk; whether there is more. Raises an error that stays."""
+        """Read a chunk. True if more can be read now. Raises a permanent error."""
         try:
             chunk = await source.partition.read(
                 source.position, max_bytes=bytes_max, wait=wait, **self._lists

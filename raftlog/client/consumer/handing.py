@@ -1,4 +1,4 @@
-"""Records between the core of a consumer and its user: those of the newest take, until they are handled."""
+"""Hands records to the user of a consumer: holds the records of the newest take until they are handled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from raftlog.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Records of one partition, in order. They count until the partition is read in another place."""
+    """Records of one partition, in order. Valid until the ``Place`` of the partition changes."""
 
     target: TopicPartition
     place: Place
@@ -26,7 +26,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Records of a partition that was paused after they were handed out, by the offset of the first one."""
+    """Records of a partition that was paused after a take, by the offset of the first record."""
 
     target: TopicPartition
     place: Place
@@ -35,7 +35,7 @@ class Unread:
 
 @dataclass(slots=True)
 class Claim:
-    """The last of some records, and the epoch in which they were taken. Done once they may be handed out."""
+    """The last of some records, and the epoch of their take. Done once they may be handed out."""
 
     last: Message
     epoch: int
@@ -47,9 +47,9 @@ class Claim:
 
 
 class Takes:
-    """Takes of one consumer. A take outlives a caller that is cancelled, and the next call gets its records.
+    """Takes of one consumer. A take outlives a cancelled caller, and the next call gets its records.
 
-    They would be lost otherwise: the core counts them as handed out, and later commits pass them.
+    Otherwise these records would be lost: the core counts them as handed out, and later commits pass them.
     """
 
     def __init__(self, core: ConsumerCore) -> None:
@@ -59,9 +59,9 @@ class Takes:
     async def next(
         self, count_max: int, wait_s: float, unread: Unread | None
     ) -> asyncio.Task[Taken | None] | None:
-        """A take that has ended, or None if an earlier one does not end in time. On the client's loop.
+        """A take that has ended, or None if an earlier take does not end in time. On the client's loop.
 
-        It is returned again until ``done``. What is ``unread`` is given back, to be handed out later.
+        The take is returned again until ``done``. ``unread`` records are given back, to be handed out later.
         """
         if unread is not None:
             await self._core.read_again(unread.target, unread.place, unread.offset)
@@ -79,7 +79,7 @@ class Takes:
         return self._task
 
     async def _is_due(self, taken: Taken | None) -> bool:
-        """Whether records of a cancelled call may be handed out. Those of a paused partition go back."""
+        """Whether records of a cancelled call may be handed out. Records of a paused partition go back."""
         if taken is None or taken.place != self._core.place(taken.target):
             return False
         if self._core.is_paused(taken.target):
@@ -95,7 +95,7 @@ class Takes:
         return Taken(target, self._core.place(target), messages)
 
     def done(self) -> None:
-        """The user has the records of the take that has ended. On the user's thread, while no call runs."""
+        """Note that the user has the records of the last take. On the user's thread, while no call runs."""
         self._task = None
 
 
@@ -105,21 +105,21 @@ class Handed:
     def __init__(self, core: ConsumerCore) -> None:
         self._core = core
         self._taken: Taken | None = None
-        self._messages: list[Message] = []  # those that are left of it, the next one last
-        self._version = -1  # of the core, when they were due
+        self._messages: list[Message] = []  # the remaining records of ``_taken``, the next one last
+        self._version = -1  # the core's version when the records were due
         self._last: Message | None = None
         mark_in_children(self)
 
     def end_in_child(self) -> None:
-        """Hand out nothing that was taken: it belongs to the parent process."""
+        """Drop the taken records, which belong to the parent process."""
         self._messages, self._last = [], None
 
     def put(self, taken: Taken) -> None:
-        """The next ones."""
+        """Set the records to hand out next."""
         self._taken, self._messages, self._version = taken, taken.messages[::-1], -1
 
     def next(self) -> Message | None:
-        """Acknowledge the last one; the next one, or None."""
+        """Acknowledge the last record, and return the next one, or None."""
         self.done()
         core = self._core
         if not self._messages or (self._version != core.version and not self._are_due()):
@@ -132,11 +132,11 @@ class Handed:
         return self._last
 
     def batch(self, count_max: int) -> tuple[list[Message], BatchTransactionCore] | None:
-        """So many at once, and their transaction, which has not begun.
+        """At most ``count_max`` records, and their transaction, which has not begun.
 
-        Exactly once hands out all at once: after an abort of the first ones, the others would be too early.
+        With ``exactly_once`` all records: after an abort of some, the others would be handed out too early.
         """
-        generation = self._core.generation  # of this epoch, which ends before the next generation begins
+        generation = self._core.generation  # read first: the epoch ends before the next generation begins
         first, taken = self.next(), self._taken
         if first is None or taken is None:
             return None
@@ -147,7 +147,7 @@ class Handed:
 
     @contextlib.contextmanager
     def claiming(self, messages: Sequence[Message]) -> Iterator[Claim]:
-        """At most once: put these records, which are the newest, back unless they are claimed."""
+        """Put these records, the newest ones, back at the end of the block unless they are claimed."""
         claim = Claim(messages[-1], self._taken.place[0] if self._taken else -1)
         try:
             yield claim
@@ -157,7 +157,7 @@ class Handed:
                 self._last, self._core.is_handling = None, False
 
     def unread(self) -> Unread | None:
-        """The remaining records of a paused partition, when a take is due; None without any."""
+        """The remaining records of a paused partition, if a take is due; None if there are none."""
         taken = self._taken
         if taken is None or not self._are_left():
             return None
@@ -172,7 +172,7 @@ class Handed:
         return True
 
     def _are_left(self) -> bool:
-        """Whether there are records of a partition that is still read there."""
+        """Whether there are records whose partition still has their ``Place``."""
         taken = self._taken
         return taken is not None and bool(self._messages) and taken.place == self._core.place(taken.target)
 
@@ -186,4 +186,4 @@ class Handed:
 
 def _seen(take: asyncio.Task[Taken | None]) -> None:
     if not take.cancelled():
-        take.exception()  # the next call raises it, if there is one
+        take.exception()  # the next call, if any, raises the error

@@ -1,6 +1,6 @@
-"""A member of a group over HTTP: join, sync, heartbeat, commit, leave. Any broker answers.
+"""Takes part in a group over HTTP: join, sync, heartbeat, commit, leave. Any broker answers.
 
-Decides: nothing about records. Leaves to others: what happens when partitions come and go (``core``).
+Leaves to others: what happens to records when partitions are assigned or revoked (``core``).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ COOPERATIVE = "cooperative-sticky"
 PARK_S = 70.0  # longer than brokers let a request wait
 HEARTBEATS_PER_SESSION = 3
 LEAVE_S: Final = 5.0
-LEAVE_AGAIN_S: Final = 0.2  # while a join is under way
+LEAVE_AGAIN_S: Final = 0.2  # while a join is in progress
 
 
 class Membership:
-    """One member, which keeps its id for all generations. ``owned`` are its partitions in ``generation``."""
+    """One member, which keeps its id in all generations. ``owned``: its partitions in ``generation``."""
 
     def __init__(self, session: Session, options: ConsumerOptions) -> None:
         self._session = session
@@ -43,13 +43,13 @@ class Membership:
         self.generation = -1
         self.strategy = ""
         self.owned: frozenset[TopicPartition] = frozenset()
-        self._joining: asyncio.Task[wire.JoinedGroup] | None = None  # outlives its caller
+        self._joining: asyncio.Task[wire.JoinedGroup] | None = None  # it outlives its caller
 
     async def join(self, topics: Sequence[str]) -> frozenset[TopicPartition]:
         """Join with these topics, or join again, and get this member's partitions.
 
-        Raises ``MemberNotFound``, ``StaleGeneration`` or ``RebalanceInProgress`` when the group has
-        moved on meanwhile: join again.
+        Raises ``MemberNotFound``, ``StaleGeneration`` or ``RebalanceInProgress`` if the group has a newer
+        generation meanwhile: join again.
         """
         self._joining = asyncio.create_task(self._join(topics, self._claims()))
         self._joining.add_done_callback(_seen)
@@ -80,11 +80,11 @@ class Membership:
         return answer.action == "rejoin"
 
     async def committed(self) -> dict[TopicPartition, int]:
-        """The committed offsets of the group; none of a group that does not exist yet.
+        """The committed offsets of the group; empty if the group does not exist yet.
 
         Raises ``OffsetsPending`` while an open transaction may still commit an offset of this member's
-        partitions: the input of its predecessor would be processed twice. It takes a third of the session at
-        most.
+        partitions: otherwise the input of its predecessor would be processed twice. The call takes a third of
+        the session timeout at most.
         """
         query = {"lag": "false", "stable": "true"}
         if not self._options.assigned:
@@ -108,9 +108,9 @@ class Membership:
         rewinds: bool,
         limit_s: float | None = None,
     ) -> None:
-        """Commit the next offsets to read, as of a generation. Raises what fences this member.
+        """Commit the next offsets to read, as of a generation. Raises the error that fences this member.
 
-        Errors that pass are raised after ``limit_s``; None for the time limit of the client's retries.
+        Temporary errors are raised after ``limit_s``; None for the time limit of the client's retries.
         """
         body = wire.CommitOffsets(
             offsets=[
@@ -127,8 +127,8 @@ class Membership:
     async def leave(self) -> None:
         """Leave the group, so that other members need not wait for the end of the session.
 
-        A join under way, on another connection, may reach the coordinator after the leave. So the member
-        leaves again until that join has its answer.
+        A join in progress, on another connection, may reach the coordinator after the leave. So the member
+        repeats the leave until that join has its answer.
         """
         joining, clock = self._joining, self._session.clock
         ends_s = clock.monotonic() + LEAVE_S
@@ -148,10 +148,10 @@ class Membership:
         )
 
     def _claims(self) -> list[wire.TopicPartitions] | None:
-        """The partitions that the member owns, if the next plan may withhold some; otherwise None.
+        """The partitions that the member owns, if the next assignment may withhold some; otherwise None.
 
-        Brokers know the partitions of a member, but not which of them it has lost. Of eager plans nothing is
-        withheld: what brokers know is better there, since fewer partitions move.
+        Brokers know the partitions of a member, but not which of them it has lost. Eager assignments withhold
+        no partitions, and there the knowledge of brokers is better, since fewer partitions move.
         """
         return _listed(self.owned) if COOPERATIVE in self._options.strategies else None
 
@@ -177,10 +177,10 @@ class Membership:
             try:
                 return await self._parked(members.JOIN, body)
             except RebalanceInProgress:
-                continue  # it waited as long as one request may; the member is expected
+                continue  # the request waited as long as it may; the member still counts as joining
 
     async def _parked(self, operation: Operation[Answer], body: msgspec.Struct) -> Answer:
-        """The answer to a request that waits for other members, also where retries end sooner than that."""
+        """The answer to a request that waits for other members, perhaps longer than the client's retries."""
         session = self._session
         return await session.call(
             operation,
@@ -193,7 +193,7 @@ class Membership:
         )
 
     def _plan(self, joined: wire.JoinedGroup) -> dict[str, list[wire.TopicPartitions]] | Literal["auto"]:
-        """The plan of a strategy of the client's own; brokers make those of the others."""
+        """The assignment by the client's own strategy; brokers compute those of other strategies."""
         own = self._options.assignors.get(joined.strategy)
         if own is None:
             return "auto"
@@ -219,7 +219,7 @@ class Membership:
 
 def _seen(joining: asyncio.Task[wire.JoinedGroup]) -> None:
     if not joining.cancelled():
-        joining.exception()  # its caller has it, unless the member leaves
+        joining.exception()  # the caller has the error, unless the member leaves
 
 
 def _targets(listed: list[wire.TopicPartitions]) -> frozenset[TopicPartition]:

@@ -1,4 +1,4 @@
-"""Options of a consumer: names, defaults and bounds."""
+"""Checks the options of a consumer: names, defaults and bounds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from raftlog.wire.tags import checked_selection
 
 Reset = Literal["earliest", "latest", "fail"]
 TopicNames = Sequence[str] | str | re.Pattern[str]
-"""Names, or a pattern that whole names match."""
+"""Names of topics, or a pattern that must match a whole name."""
 Choice = TypeVar("Choice", bound=str)
 Missing = Literal["wait", "raise"]
 MISSING: Final[tuple[Missing, ...]] = ("wait", "raise")
@@ -36,7 +36,7 @@ TRANSACTIONAL_ID_MAX: Final = 249
 
 
 class DecoderSettings(TypedDict, total=False):
-    """Options of what decodes records, on the thread of the client's event loop."""
+    """Options for decoding records, on the thread of the client's event loop."""
 
     key: Decoder | None  # None: keys are bytes; else a function of bytes, such as ``bytes.decode``
     value: Decoder | None  # None: values are bytes; else a function of bytes, such as ``json.loads``
@@ -45,20 +45,20 @@ class DecoderSettings(TypedDict, total=False):
 class MemberSettings(TagSettings, total=False):
     """Options of consumers and workers. ``consumer_options`` checks them and has the defaults."""
 
-    topics_refresh: Duration  # "30s": how often topics of a pattern are looked for
+    topics_refresh: Duration  # "30s": interval of looks for topics that match a pattern
     missing: str  # "wait": waits for topics that do not exist; "raise" is an error
     delivery: str  # "at_least_once": or "at_most_once", and for a consumer "exactly_once"
-    reset: str  # "earliest": where a partition without a committed offset begins; "latest" or "fail"
+    reset: str  # "earliest": position of a partition without a committed offset; "latest" or "fail"
     strategies: Sequence[str | Assignor]  # ["range"]: all members need one in common
     member_id: str | None  # None: chosen at random
     instance_id: str | None  # None: no static member
-    session_timeout: Duration  # "10s": a process that is silent for so long has lost its partitions
+    session_timeout: Duration  # "10s": a member that is silent for longer loses its partitions
     rebalance_timeout: Duration  # "60s": how long a rebalance waits for this member
     commit_interval: Duration | None  # None: "1s"; how often acknowledged messages are committed
     preset: str | None  # None: none; "latency" and "throughput" have other defaults of the next three
     linger: Duration | None  # None: 0, or of the preset; a wait at the end of a partition for more records
-    limit: int | None  # None: 500, or of the preset; how much is handed out at once
-    prefetch_bytes: int | None  # None: 8 MiB, or of the preset; how much is read ahead
+    limit: int | None  # None: 500, or of the preset; how many records are handed out at once
+    prefetch_bytes: int | None  # None: 8 MiB, or of the preset; how many bytes are read ahead
 
 
 class ConsumerSettings(MemberSettings, DecoderSettings, total=False):
@@ -72,8 +72,8 @@ class ConsumerSettings(MemberSettings, DecoderSettings, total=False):
 class ConsumerOptions:
     """A consumer's checked options. ``assignors`` has the client's own strategies, by name.
 
-    Without a ``selection`` all records are read. Without a ``group`` nothing is committed. ``assigned``
-    partitions were chosen: there is no membership.
+    Without a ``selection`` all records are read. Without a ``group`` nothing is committed. With ``assigned``
+    partitions, which the user chose, there is no membership.
     """
 
     group: str
@@ -181,9 +181,9 @@ def transactional_id_of(group: str, member: str) -> str:
 
 def _check_delivery(delivery: Delivery, group: str | None, *, is_assigned: bool) -> None:
     if not group and (not is_assigned or delivery is not Delivery.AT_LEAST_ONCE):
-        raise ValueError("group is missing; only a consumer with assign, at least once, can do without")
+        raise ValueError("group is missing; only assign with delivery='at_least_once' needs no group")
     if is_assigned and delivery is Delivery.EXACTLY_ONCE:
-        raise ValueError("assign: exactly once needs a group that fences its former members; give topics")
+        raise ValueError("assign: exactly_once needs a group, which fences former members; give topics")
 
 
 def _check_contradictions(
@@ -208,7 +208,7 @@ def _names_of(strategies: Sequence[str | Assignor], own: dict[str, Assignor]) ->
 def _assigned(
     assign: Iterable[tuple[str, int]] | None, topics: TopicNames, subscription: object
 ) -> frozenset[TopicPartition]:
-    """The partitions that were chosen, if no topics were. Raises ``ValueError``."""
+    """The partitions of ``assign``. Raises ``ValueError`` unless either topics or partitions are given."""
     assigned = frozenset(TopicPartition(*each) for each in assign or ())
     if bool(assigned) == bool(subscription):
         raise ValueError(

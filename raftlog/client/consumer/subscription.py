@@ -1,7 +1,7 @@
-"""The topics that a member joins with: named ones, or all whose names match a pattern.
+"""Finds the topics with which a member joins: named topics, or all whose names match a pattern.
 
-Decides: when a topic counts as missing, and who is told. Leaves to others: waiting for the topic, which is
-the brokers' business for a named one, and that of the member for a pattern (``core``).
+Decides: when a topic counts as missing, and how that is reported. Leaves to others: waiting for a topic:
+brokers wait for a named topic, the member for matches of a pattern (``core``).
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Subscription:
         self._known = topics
         self._clock = clock
         self._looked_s = float("-inf")
-        self.missing: TopicNotFound | None = None  # what was raised
-        self._told = set[str]()  # names and patterns whose lack was reported
+        self.missing: TopicNotFound | None = None  # the error that was raised
+        self._told = set[str]()  # names and patterns reported as missing
 
     async def look(self) -> bool:
-        """Find the topics of now. Whether there are any.
+        """Find the present topics. True if there are any.
 
-        What is missing is reported once, or with ``missing="raise"`` raised as ``TopicNotFound``.
+        A missing topic is logged once, or with ``missing="raise"`` raised as ``TopicNotFound``.
         """
         if self._pattern is None:
             for name in self.topics:
@@ -60,7 +60,7 @@ class Subscription:
         return bool(self.topics)
 
     async def has_changed(self) -> bool:
-        """Whether other topics match than at the last look. Asks a broker after ``topics_refresh`` only."""
+        """Whether the matching topics have changed. Asks a broker only every ``topics_refresh``."""
         if self._pattern is None or self._clock.monotonic() < self._looked_s + self._refresh_s:
             return False
         try:
@@ -81,14 +81,14 @@ class Subscription:
                 raise
 
     def _report(self, missing: TopicNotFound) -> None:
-        """Raise it, or log it once."""
+        """Raise the error, or log it once."""
         if self._raises:
             self.missing = missing
             raise missing
         name = str(missing.details["topic"])
         if name not in self._told:
             self._told.add(name)
-            _log.warning("%s; group %s waits for it", missing, self._group)
+            _log.warning("%s; group %s waits until it exists", missing, self._group)
 
     async def _matching(self) -> tuple[str, ...]:
         assert self._pattern is not None

@@ -1,4 +1,4 @@
-"""Calls of the user's function: in threads, or as coroutines of the user's event loop."""
+"""Calls the user's function: in threads, or as coroutines on the user's event loop."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from raftlog.client.messages import Message
 from raftlog.client.user_code import ProcessEnd, awaited, called
 
 WHAT: Final = "the handler"
-THREADS_END: Final = "Python begins no threads once the main thread has ended: have it wait for `run`"
-LOOP_CLOSED: Final = "the event loop on which the handler was decorated is closed: decorate one in each loop"
+THREADS_END: Final = "Python starts no threads after the main thread has ended; let it wait for `run`"
+LOOP_CLOSED: Final = "the event loop on which the handler was decorated is closed; decorate it in each loop"
 
 
 class Calls(Protocol):
-    """Calls of a worker's function."""
+    """Runs calls of a worker's function."""
 
     async def __call__(self, message: Message) -> None:
-        """Raises an ``Exception`` only, see ``raftlog.client.user_code``.
+        """Call the function. Raises only subclasses of ``Exception``, see ``raftlog.client.user_code``.
 
-        ``ProcessEnd`` also for a call that cannot begin: the record has not failed.
+        Raises ``ProcessEnd`` also for a call that cannot begin: the record has not failed.
         """
 
     def close(self) -> None:
-        """No more calls will begin."""
+        """Begin no more calls."""
 
 
 class ThreadCalls:
-    """Calls of a function, each in a thread of a pool."""
+    """Calls a function in threads of a pool."""
 
     def __init__(self, function: Callable[[Message], object], concurrency: int) -> None:
         self._function = function
@@ -48,12 +48,12 @@ class ThreadCalls:
         await call
 
     def close(self) -> None:
-        """Begin no more calls; see ``Calls``. Calls that have begun go on."""
+        """Begin no more calls; see ``Calls``. Calls that have begun continue."""
         self._pool.shutdown(wait=False)
 
 
 class CoroutineCalls:
-    """Calls of a coroutine function, each as a task of the user's loop."""
+    """Calls a coroutine function, each call as a task of the user's loop."""
 
     def __init__(
         self, function: Callable[[Message], Awaitable[object]], loop: asyncio.AbstractEventLoop
@@ -82,7 +82,7 @@ def _not_begun(error: RuntimeError, why: str) -> ProcessEnd:
 
 
 def check_function(function: object, *, wants_coroutine: bool) -> None:
-    """Raises ``TypeError`` for a function of the other client, and for a generator function."""
+    """Raise ``TypeError`` for a function that only the other client can call, and for a generator."""
     if not callable(function):
         raise TypeError(f"{function!r} is not a function of a message")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):

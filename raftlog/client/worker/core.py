@@ -1,14 +1,14 @@
-"""One worker on the client's loop: takes records from its consumer and calls a function for each.
+"""Runs one worker on the client's loop: takes records from its consumer and calls a function for each.
 
 Decides: when a call begins, what is acknowledged, and when no more records are taken. A rebalance waits for
 the calls that have begun; records that have not begun are dropped, since their next owner gets them.
 
-A record of a retry topic is there because its time has come: until then it is a delayed message. Behind a
-record that is not handled nothing of its partition is committed, so a crash repeats what was handled behind
-it, and no record is lost.
+A record is in a retry topic only when its retry is due: until then it is a delayed message. No offset after
+an unhandled record of a partition is committed. So a crash repeats records that were handled after it, and
+loses no record.
 
-At most once, a worker takes no more records than it may handle at a time, and commits them before they begin.
-From then on they are in hand: neither the end of the worker nor a rebalance drops them, only a crash does.
+With ``at_most_once`` a worker takes no more records than it may handle at a time, and commits them before
+their calls begin. From then on neither the end of the worker nor a rebalance drops them, only a crash does.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from raftlog.errors import InvalidRecord
 from raftlog.records.failures import FailedRecord, Origin, retry_topic
 from raftlog.types import TopicPartition
 
-HELD_MAX: Final = 1000  # records that have not begun
+HELD_MAX: Final = 1000  # records whose calls have not begun
 TAKE_S: Final = 1.0
 Call = Callable[[Message], Awaitable[None]]
-"""Calls the user's function. Raises an ``Exception`` only, see ``raftlog.client.user_code``."""
+"""Calls the user's function. Raises only subclasses of ``Exception``, see ``raftlog.client.user_code``."""
 _log = client_logger()
 
 
 class Progress:
     """The progress of one partition, whose records are handled in any order.
 
-    A record counts as handled for commits only if all before it are handled, too.
+    A record counts for commits only if all earlier records are handled, too.
     """
 
     def __init__(self) -> None:
-        self._begun: deque[Message] = deque()  # from the first one that is not handled
-        self._handled: set[int] = set()  # offsets behind it
+        self._begun: deque[Message] = deque()  # from the first unhandled record on
+        self._handled: set[int] = set()  # handled offsets after the first unhandled one
 
     def add(self, message: Message) -> None:
-        """The next record of the partition."""
+        """Add the next record of the partition."""
         self._begun.append(message)
 
     def handled(self, offset: int) -> Message | None:
-        """A record is handled. Returns the last one before which all are handled, if that changed."""
+        """Note a handled record. Returns the last record of the handled prefix, if the prefix has grown."""
         self._handled.add(offset)
         last = None
         while self._begun and self._begun[0].offset in self._handled:
@@ -66,7 +66,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A record: as it was taken, and as its producer sent it."""
+    """A record as it was taken, and as its producer sent it."""
 
     taken: Message
     record: FailedRecord
@@ -75,7 +75,7 @@ class _Job:
 
     @property
     def message(self) -> Message:
-        """The argument of the function: the record where it was first, whatever topic it came from."""
+        """The argument of the function: the record at its first position, also if a retry topic had it."""
         sent = self.record
         return Message(*sent.origin, sent.timestamp_ms, sent.key, sent.value, sent.headers, self.taken.crc)
 
@@ -87,19 +87,19 @@ class Records(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Rises whenever partitions are lost: records handed out in an earlier one are dropped."""
+        """The epoch, which rises when partitions are lost: records of an earlier epoch are dropped."""
 
     async def take(self, count_max: int, wait_s: float) -> tuple[int, list[Message]]:
-        """The epoch, and records of one partition; none when none come in time."""
+        """The epoch, and records of one partition; an empty list if no record comes in time."""
 
     async def claim(self, message: Message, epoch: int) -> bool:
-        """Commit this taken record, and those before it. False if they must not be handled now."""
+        """Commit this taken record and all earlier ones. False if they must not be handled now."""
 
     def acknowledge(self, message: Message) -> None:
         """Mark a message and all earlier messages of the partition as processed."""
 
     async def close(self) -> None:
-        """Commit, leave, and end."""
+        """Commit, leave the group, and end."""
 
 
 class WorkerCore:
@@ -125,7 +125,7 @@ class WorkerCore:
         self._ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> BaseException | None:
-        """Handle records until ``stop``; returns what ended the worker instead, if anything did."""
+        """Handle records until ``stop``; returns the error that ended the worker, if any."""
         taking = asyncio.create_task(self._take())
         try:
             return await self._ended
@@ -136,11 +136,11 @@ class WorkerCore:
                 async with asyncio.timeout(self.options.close_timeout_s):
                     await self._finish()
             if self._calls:
-                _log.warning("calls in progress after close_timeout: %d", len(self._calls))
+                _log.warning("%d calls of the handler still run after close_timeout", len(self._calls))
             await self._consumer.close()
 
     async def _finish(self) -> None:
-        """Wait for what is in hand."""
+        """Wait for claimed records and for calls that have begun."""
         if self._claim is not None:
             await asyncio.wait((self._claim,))
         self._begin_calls()
@@ -152,7 +152,7 @@ class WorkerCore:
         if not self._ended.done():
             self._ended.set_result(error)
 
-    # Records that come.
+    # Taking records.
 
     async def _take(self) -> None:
         try:
@@ -180,7 +180,7 @@ class WorkerCore:
         if messages and self._is_claiming:
             self._consumer.is_handling = True
             self._claim = asyncio.create_task(self._accept_claimed(epoch, messages))
-            await asyncio.shield(self._claim)  # committed records are handled, also when the worker ends
+            await asyncio.shield(self._claim)  # committed records are handled, even when the worker ends
         else:
             self._accept(epoch, messages)
 
@@ -191,7 +191,7 @@ class WorkerCore:
         self._accept(epoch, messages)
 
     def _accept(self, epoch: int, messages: list[Message]) -> None:
-        if epoch != self._epoch:  # another assignment: what has not begun comes again, here or elsewhere
+        if epoch != self._epoch:  # a new assignment: records that have not begun are handed out again
             self._epoch = epoch
             self._progress = {}
             self._drop()
@@ -206,12 +206,12 @@ class WorkerCore:
 
     def _drop(self) -> None:
         if self._is_claiming:
-            return  # what is committed comes to nobody else
+            return  # no other member gets committed records
         self._lanes.clear()
         self._held_bytes = 0
 
     def _as_sent(self, message: Message) -> FailedRecord:
-        """A record that did not come from a retry topic has not failed yet."""
+        """The record as its producer sent it. Without a retry topic it has no failed attempts."""
         if message.topic in self._retry_topics:
             with contextlib.suppress(InvalidRecord):
                 return FailedRecord.from_retry(
@@ -229,7 +229,7 @@ class WorkerCore:
         )
 
     def _lane(self, record: FailedRecord) -> Hashable:
-        """Retries are in the lane of their first topic, so that no key is handled twice at a time."""
+        """The lane of a record. A retry has the lane of its first topic, so calls of a key never overlap."""
         order, origin = self.options.order, record.origin
         if order == "partition":
             return origin.topic, origin.partition
@@ -271,11 +271,11 @@ class WorkerCore:
         last = job.progress.handled(job.taken.offset)
         if last is not None and not self._is_claiming:
             target = TopicPartition(last.topic, last.partition)
-            if self._progress.get(target, job.progress) is job.progress:  # not yet begun anew
+            if self._progress.get(target, job.progress) is job.progress:  # no new assignment meanwhile
                 self._consumer.acknowledge(last)
 
     async def _attempt(self, job: _Job) -> BaseException | None:
-        """One call, and what becomes of the record if it fails. Returns or raises what ends the worker."""
+        """Call the function, and store a failed record. Returns or raises the error that ends the worker."""
         try:
             with tracing.processing(*job.record.origin, job.record, self.options.consumer.group):
                 await self._call(self.options.decoders.decode(job.message))

@@ -1,9 +1,10 @@
-"""Records whose call failed: tried again later, given up, or the end of the worker.
+"""Stores records whose call failed: for a retry, or as dead letters; or ends the worker.
 
-Decides: which of the three, and how the two topics are made. They take whatever their source takes, also when
-its limit is raised later: their own limit follows when the worker starts, and when a record is refused. A
-record that is tried again is a delayed message for the retry topic, so nobody waits with it. Leaves to
-others: the records themselves (``raftlog.records.failures``), and when they are due (the brokers).
+Decides: which of the three happens, and how the retry and dead-letter topics are created. These topics take
+every record that their source takes, also if its limit is raised later: their own limit follows when the
+worker starts, and when a record is refused. A record to retry is a delayed message for the retry topic, so
+the worker does not hold it. Leaves to others: the format of the records (``raftlog.records.failures``), and
+when they are due (the brokers).
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ class Append(Protocol):
     """A coroutine function that stores a record."""
 
     async def __call__(self, topic: str, partition: int, record: Record, delay_ms: int) -> None:
-        """Return once the record is committed; with a delay it comes to its topic that much later.
+        """Return once the record is committed; with a delay it is stored in its topic that much later.
 
         Raises ``RaftlogError``.
         """
 
 
 class Failures:
-    """``partition_counts`` are known once ``make_topics`` has returned."""
+    """The failed records of one worker. ``partition_counts`` are known once ``make_topics`` has returned."""
 
     def __init__(self, options: WorkerOptions, append: Append, rng: random.Random) -> None:
         self._options = options
@@ -63,10 +64,10 @@ class Failures:
         self._topics: AsyncTopics | None = None
 
     async def make_topics(self, topics: AsyncTopics) -> None:
-        """Make the retry and dead-letter topics that do not exist, and raise their limits.
+        """Create missing retry and dead-letter topics, and raise the limits of existing ones.
 
-        Raises ``TopicNotFound`` for a source, and ``InvalidRequest`` for pauses that are longer than a retry
-        topic keeps records.
+        Raises ``TopicNotFound`` for a missing source topic, and ``InvalidRequest`` for pauses that are longer
+        than a retry topic keeps records.
         """
         self._topics, group = topics, self._options.consumer.group
         for topic in self._options.topics if self._options.puts_aside else ():
@@ -87,9 +88,9 @@ class Failures:
                     _check_pauses(self._options.retry, found)
 
     async def put_aside(self, failed: FailedRecord, error: Exception) -> None:
-        """Store a failed record in the topic where it belongs. Raises ``error`` if it belongs nowhere.
+        """Store a failed record in the retry or the dead-letter topic. Raises ``error`` if neither is used.
 
-        A record that the retry topic refuses is given up.
+        A record that the retry topic refuses becomes a dead letter.
         """
         retry, group = self._options.retry, self._options.consumer.group
         topic = failed.origin.topic
@@ -102,24 +103,26 @@ class Failures:
             except InvalidRequest as refusal:
                 error = refusal
         if self._options.dead_letter:
-            _log.warning("%s is given up, attempt %d: %s", failed.origin, failed.attempts, failed.reason)
+            _log.warning(
+                "%s becomes a dead letter after attempt %d: %s", failed.origin, failed.attempts, failed.reason
+            )
             await self._give_up(dead_letter_topic(topic, group), failed)
         else:
             raise error
 
     async def _give_up(self, topic: str, failed: FailedRecord) -> None:
-        """Store a dead letter; without its contents if the topic refuses them with a letter's headers."""
+        """Store a dead letter; without its contents if the topic refuses it with them."""
         try:
             await self._store(topic, failed, failed.as_dead_letter(), 0)
         except InvalidRequest as error:
-            _log.warning("%s is given up without its contents: %s", failed.origin, error)
+            _log.warning("%s becomes a dead letter without contents: %s", failed.origin, error)
             await self._store(topic, failed, failed.without_contents().as_dead_letter(), 0)
 
     async def _store(self, topic: str, failed: FailedRecord, record: Record, delay_ms: int) -> None:
         """Retry until a record is stored, also while brokers are down or full. A retry may store it twice.
 
-        A delayed record is sent as JSON, whose limits are narrower than those of a batch: what is refused is
-        stored at once. Raises ``InvalidRequest`` if that is refused, too.
+        A delayed record is sent as JSON, whose limits are narrower than those of a batch: a refused record is
+        stored without a delay. Raises ``InvalidRequest`` if that is refused, too.
         """
         attempts = 0
         while True:
@@ -131,19 +134,19 @@ class Failures:
             except InvalidRequest as error:
                 if not delay_ms:
                     raise
-                _log.warning("%s cannot be delayed, and is tried again at once: %s", failed.origin, error)
+                _log.warning("%s cannot be delayed, so it is retried at once: %s", failed.origin, error)
                 delay_ms = 0
             except RaftlogError as error:
                 if not error.retryable and not isinstance(error, NotSent | Unknown):
                     raise
                 attempts += 1
-                _log.warning("%s is stored in %s later: %s", failed.origin, topic, error)
+                _log.warning("%s could not be stored in %s, retrying: %s", failed.origin, topic, error)
                 await asyncio.sleep(pause_s(error, attempts, self._rng))
 
     async def _append_wider(
         self, topic: str, partition: int, record: Record, delay_ms: int, source_name: str
     ) -> None:
-        """Append. Raises ``NotSent``, to try again, where the limit of the topic was too low."""
+        """Append a record. Raises ``NotSent``, to try again, if the limit of the topic was too low."""
         try:
             await self._append(topic, partition, record, delay_ms)
         except RecordTooLarge as error:
@@ -165,7 +168,7 @@ def _limit_for(source: bodies.TopicDescription) -> int:
 async def _follow(
     topics: AsyncTopics, topic: bodies.TopicDescription, source: bodies.TopicDescription
 ) -> bool:
-    """Raise the limit of a retry or dead-letter topic to the limit for its source. Whether it was lower."""
+    """Raise the limit of a retry or dead-letter topic to its source's limit. True if it was lower."""
     wanted = _limit_for(source)
     is_lower = int(topic.config[LIMIT]) < wanted
     if is_lower:
@@ -176,7 +179,7 @@ async def _follow(
 async def _found_or_made(
     topics: AsyncTopics, name: str, source: bodies.TopicDescription, config: Mapping[str, bodies.SettingValue]
 ) -> bodies.TopicDescription:
-    """A topic, which is made if there is none."""
+    """The description of a topic, which is created if it is missing."""
     for left in reversed(range(CREATIONS_MAX)):
         try:
             return await topics.describe(name)
@@ -197,7 +200,7 @@ async def _found_or_made(
 
 
 def _check_pauses(retry: Backoff, topic: bodies.TopicDescription) -> None:
-    """A delayed message may wait no longer than its topic keeps records."""
+    """Raise ``InvalidRequest`` if a pause is longer than the retry topic keeps records."""
     kept_ms, policy = int(topic.config["retention.ms"]), str(topic.config["cleanup.policy"])
     if "delete" in policy and 0 <= kept_ms < retry.longest_ms:
         raise InvalidRequest(

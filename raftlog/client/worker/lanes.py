@@ -1,4 +1,4 @@
-"""Which calls of a worker may begin: one at a time in each lane, in order, and lanes side by side."""
+"""Decides which calls of a worker may begin: one at a time in each lane, in order; lanes run in parallel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Item = TypeVar("Item")
 
 
 class Lanes(Generic[Item]):
-    """Items in the order of their arrival; an item waits for all before it in its lane."""
+    """Items in the order of their arrival; an item waits for all earlier items of its lane."""
 
     def __init__(self) -> None:
         self._waiting: dict[Hashable, deque[Item]] = {}
@@ -19,7 +19,7 @@ class Lanes(Generic[Item]):
         self._count = 0
 
     def __len__(self) -> int:
-        """Items that have not begun."""
+        """The number of items that have not begun."""
         return self._count
 
     def add(self, lane: Hashable, item: Item) -> None:
@@ -53,7 +53,7 @@ class Lanes(Generic[Item]):
             self._ready.append(lane)
 
     def clear(self) -> None:
-        """Forget what waits. Lanes in which something began stay busy."""
+        """Forget waiting items. Lanes with an item that has begun stay busy."""
         self._waiting.clear()
         self._ready.clear()
         self._count = 0

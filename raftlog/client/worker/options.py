@@ -1,4 +1,4 @@
-"""Options of a worker: names, defaults and bounds."""
+"""Checks the options of a worker: names, defaults and bounds."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ ATTEMPTS_MAX: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """When a record that failed is tried again: after ``first``, then twice as long each time, up to ``max``.
+    """The pauses before retries of a failed record: ``first``, then twice as long each time, up to ``max``.
 
-    Each pause is shortened by up to a half at random. ``attempts`` counts all calls, the first one included.
+    Each pause is shortened at random, by up to a half. ``attempts`` counts all calls, including the first.
     Raises ``ValueError`` that names the option.
     """
 
@@ -44,11 +44,11 @@ class Backoff:
 
     @property
     def longest_ms(self) -> int:
-        """The longest pause that there can be; 0 if nothing is tried again."""
+        """The longest possible pause in milliseconds; 0 without retries."""
         return self._pause_ms(self.attempts - 1) if self.attempts > 1 else 0
 
     def pause_ms(self, attempts: int, rng: random.Random) -> int:
-        """The pause after so many failed attempts, 1 or more."""
+        """The pause in milliseconds after ``attempts`` failed attempts, 1 or more."""
         return max(1, round(self._pause_ms(attempts) * rng.uniform(0.5, 1.0)))
 
     def _pause_ms(self, attempts: int) -> int:
@@ -62,13 +62,13 @@ class WorkerSettings(MemberSettings, DecoderSettings, total=False):
     concurrency: int  # 1: how many calls run at a time
     order: str  # "key": calls of a key are made one at a time, in order; "partition" or "none"
     retry: Backoff | None  # None: ``run`` raises the error; else when a message is tried again
-    dead_letter: bool  # False: ``run`` raises the error; True puts a message aside that is not tried again
+    dead_letter: bool  # False: ``run`` raises the error; True stores a message without further retries
     close_timeout: Duration  # "30s": how long the end waits for calls that have begun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """A worker's checked options. ``topics`` are those of the user, without retry topics."""
+    """A worker's checked options. ``topics`` are the user's topics, without retry topics."""
 
     topics: tuple[str, ...]
     consumer: ConsumerOptions
@@ -81,7 +81,7 @@ class WorkerOptions:
 
     @property
     def puts_aside(self) -> bool:
-        """Whether there are retry topics: with dead letters alone, a redrive uses them."""
+        """Whether there are retry topics. A redrive of dead letters uses them, too."""
         return self.retry is not None or self.dead_letter
 
 

@@ -1,4 +1,4 @@
-"""The workers of one client: they begin and end together."""
+"""Runs the workers of one client, which begin and end together."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Registered(NamedTuple):
 
 
 class Workers:
-    """All on the loop of the session."""
+    """The running workers. All calls are on the loop of the session."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Workers:
         self._is_stopping = False
 
     async def run(self, registered: Sequence[Registered]) -> BaseException | None:
-        """Handle records until ``stop``; returns what ended them instead, such as ``TopicNotFound``."""
+        """Handle records until ``stop``; returns the error that ended a worker, such as ``TopicNotFound``."""
         if not registered:
             raise ValueError("this client has no worker; decorate a function with client.worker(...) first")
         if self._cores:
@@ -90,7 +90,7 @@ class Workers:
             return await core.run()
         finally:
             calls.close()
-            self.stop()  # where one ends, all end
+            self.stop()  # if one worker ends, all end
 
     async def _append(self, topic: str, partition: int, record: Record, delay_ms: int) -> None:
         time_ms = record.timestamp_ms
@@ -108,12 +108,12 @@ class Workers:
 
 @contextmanager
 def stopped_by_signals(stop: Callable[[], None], asked: bool | None) -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP call ``stop``. Only in the main thread.
+    """Let SIGINT, SIGTERM and SIGHUP call ``stop`` during the block, in the main thread only.
 
     A second SIGINT or SIGTERM has its usual effect. A second SIGHUP has none: the shell and the kernel may
-    both send SIGHUP when a terminal is closed. ``asked``: True takes all, None those that the application has
-    left to Python, and False none. A handler that the application installs meanwhile stays, and so does
-    ``nohup``.
+    both send SIGHUP when a terminal is closed. ``asked``: True takes all signals, None the signals for which
+    the application has no handler, and False none. A handler that the application installs meanwhile stays,
+    and so does ``nohup``.
     """
     if asked is False or threading.current_thread() is not threading.main_thread():
         yield

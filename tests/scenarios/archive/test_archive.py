@@ -171,7 +171,7 @@ def test_offsets_that_are_archived_are_refused(storage: Storage, start: int, end
 
 def test_the_driver_of_an_old_checkpoint_is_told(storage: Storage) -> None:
     archived(storage, 7, (0, 10))
-    with pytest.raises(ArchiveOverlap, match="batch 6 of query q is over"):
+    with pytest.raises(ArchiveOverlap, match="batch 6 of query q is too old"):
         archived(storage, 6, (10, 20))
 
 
@@ -297,7 +297,7 @@ def test_an_archive_reaches_back_to_the_newest_gap(storage: Storage) -> None:
 def test_a_damaged_manifest_is_an_error_that_names_it(directory: DirectoryStorage, tmp_path: Path) -> None:
     archived(directory, 1, (0, 10))
     (tmp_path / manifest_path("q", 1)).write_text("{")
-    with pytest.raises(ArchiveDamaged, match=r"_manifest/q/0{19}1\.json is no manifest"):
+    with pytest.raises(ArchiveDamaged, match=r"_manifest/q/0{19}1\.json is not a manifest"):
         catalogue.load(directory)
 
 

@@ -64,7 +64,7 @@ def test_a_batch_and_an_offset_are_in_the_table_once(tmp_path: Path) -> None:
     assert table.add("q", 1, [*files(tmp_path, (5, 10)), *files(tmp_path, (0, 4), target=PAID)], never)
     assert not DeltaArchive(str(tmp_path)).add("q", 1, files(tmp_path, (5, 10)), never), "after a crash"
     assert table.add("q", 2, files(tmp_path, (10, 20)), never)
-    with pytest.raises(ArchiveOverlap, match="batch 1 of query q is over, the table has batch 2"):
+    with pytest.raises(ArchiveOverlap, match="batch 1 of query q is too old, the table has batch 2"):
         table.add("q", 1, files(tmp_path, (5, 10)), never)
     with pytest.raises(ArchiveOverlap, match="offsets 15 to 24 of orders/0 begin below offset 20, the end"):
         table.add("another", 0, files(tmp_path, (15, 25)), never)

@@ -100,7 +100,7 @@ def test_nothing_is_removed_where_a_manifest_cannot_be_read(storage: Storage) ->
     archived(storage, 1, (0, 10))
     file_of(storage, range(10))
     storage.create("_manifest/q/00000000000000000002.json", b"garbage")
-    with pytest.raises(ArchiveDamaged, match=r"0002\.json is no manifest"):
+    with pytest.raises(ArchiveDamaged, match=r"0002\.json is not a manifest"):
         unlisted(storage)
 
 

@@ -226,7 +226,7 @@ def test_records_that_were_deleted_before_they_were_archived_are_an_error(it: Ar
     with pytest.raises(DataLoss, match=f"offsets 10 to {start - 1} of orders/0 are deleted"):
         it.write()
     told = invoke(it.url, "archive", "write", "orders", str(it.folder), code=1).stderr
-    assert f"retention was faster than its reader; give --skip-lost to read on at {start}" in told
+    assert f"retention was faster than the reader; give --skip-lost to continue at {start}" in told
     assert offsets(it.storage) == [*range(10)]
     writer = it.writer(fails=False)
     assert len([*writer.write()]) == 1

@@ -133,7 +133,7 @@ async def test_a_group_without_an_offset_begins_where_its_policy_says(
     async with filled(5) as (_, client), client.consumer("g", TOPIC, reset=reset) as taken:
         await eventually(lambda: taken.is_assigned)
         assert taken.positions == {TopicPartition(TOPIC, 0): first}
-    assert f"group g has no committed offset of orders/0: it begins at {first}" in caplog.text
+    assert f"group g has no committed offset of orders/0: it starts at offset {first}" in caplog.text
 
 
 # requirement: C7
@@ -145,10 +145,10 @@ async def test_records_that_were_deleted_before_they_were_read_are_reported(
         await client.partitions.delete_before(TOPIC, 0, 3)
         async with client.consumer("g", TOPIC) as taken:
             assert (await polled(taken)).offset == 3
-        assert "orders/0 has no offset 1 any more: reading goes on at 3" in caplog.text
+        assert "orders/0 no longer has offset 1: reading continues at offset 3" in caplog.text
         async with client.consumer("new", TOPIC) as taken:
             assert (await polled(taken)).offset == 3
-        assert "group new has no committed offset of orders/0: it begins at 3" in caplog.text
+        assert "group new has no committed offset of orders/0: it starts at offset 3" in caplog.text
         poll = wire.PollGroup(topics=[TOPIC], positions=[wire.Place(TOPIC, 0, 1)])
         answer = await group_polled(client, poll)
         assert answer.deleted == [wire.DeletedRange(TOPIC, 0, 1, 3)]
@@ -196,7 +196,7 @@ async def test_a_consumer_says_once_that_a_topic_is_missing_or_raises(
             await client.send(topics if isinstance(topics, str) else "unlike", "late")
             assert (await polled(consumer)).value == b"late"
         assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
-            f"{text}; group waits waits for it"
+            f"{text}; group waits waits until it exists"
         ]
 
 

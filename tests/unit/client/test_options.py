@@ -325,7 +325,7 @@ def test_a_partition_is_named_by_its_number(number: object) -> None:
 @pytest.mark.parametrize(
     ("value", "where"),
     [
-        (math.nan, "it is nan"),
+        (math.nan, "the value is nan"),
         ({"price": math.inf}, "/price is inf"),
         ({"a": [1, {"b": -math.inf}]}, "/a/1/b is -inf"),
         (timedelta, "type"),

@@ -235,7 +235,7 @@ async def test_calls_fail_when_the_thread_of_a_client_ends(monkeypatch: pytest.M
     await began.wait()
     monkeypatch.setattr(portal._loop, "_run_once", broken)
     portal.post(lambda: None)
-    with pytest.raises(RaftlogError, match="the client's thread has ended"):
+    with pytest.raises(RaftlogError, match="the client's thread ended"):
         await call
     assert not portal.is_open
     with pytest.raises(NotSent, match="the client is closed"):

@@ -114,7 +114,7 @@ def test_a_topic_that_is_deleted_is_lost_data_or_is_left_out(topics: Topics) -> 
     stream = topics.stream(**both)
     end = stream.latestOffset(stream.latestOffset(stream.initialOffset(), ALL), ALL)
     topics.client.topics.delete("orders")
-    with pytest.raises(DataLoss, match="orders/0, orders/1 was read before and does not exist any more"):
+    with pytest.raises(DataLoss, match="orders/0, orders/1 was read before, but no longer exists"):
         topics.stream(**both).latestOffset(end, ALL)
     lenient = topics.stream(**both, failOnDataLoss="false")
     lenient.prepareForTriggerAvailableNow()

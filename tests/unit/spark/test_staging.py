@@ -141,15 +141,15 @@ def test_a_run_that_is_over_another_query_and_a_gap_are_told_the_way_out(sink: S
     late = sink.stage("q.1.0", "late", run=first)
     second = sink.begin(1, "r2")
     assert sink.commit_as(second, 1, sink.stage("q.0.0", "a", run=second)) == 1, "behind an empty batch"
-    with pytest.raises(SinkInUse, match="run r1 of query q is over"):
+    with pytest.raises(SinkInUse, match="run r1 of query q can no longer write"):
         sink.commit_as(first, 1, late)
-    with pytest.raises(SinkInUse, match="run r1 of query q is over"):
+    with pytest.raises(SinkInUse, match="run r1 of query q can no longer write"):
         sink.begin(2, "r1")
     with pytest.raises(SinkInUse, match=r"belongs to the query q, .* set sinkTakeover=true"):
         sink.begin(0, "r3", owner="other")
     with pytest.raises(SinkGap, match=r"expects batch 2.*sinkTakeover=true"):
         sink.begin(3, "r2")
-    with pytest.raises(SinkAhead, match=r"batch 0 of spark-q is over.*has committed batch 1"):
+    with pytest.raises(SinkAhead, match=r"batch 0 of spark-q is too old.*has committed batch 1"):
         sink.begin(0, "r4")
     other = sink.begin(0, "r3", owner="other", takes_over=True)
     assert sink.commit_as(other, 0, sink.stage("other.0.0", "b", run=other)) == 0

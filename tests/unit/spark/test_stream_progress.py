@@ -74,7 +74,7 @@ def test_a_leader_that_knows_less_takes_nothing_back() -> None:
 
 # requirement: A8
 def test_what_is_gone_is_an_error_or_is_left_out() -> None:
-    with pytest.raises(DataLoss, match="t/1 was read before and does not exist any more"):
+    with pytest.raises(DataLoss, match="t/1 was read before, but no longer exists"):
         next_end({A: 1, B: 1}, bounds(p0=(0, 5)), limits=None, target=None, fails=True)
     assert next_end({A: 1, B: 1}, bounds(p0=(0, 5)), limits=None, target=None, fails=False) == {A: 5, B: 1}
     with pytest.raises(DataLoss, match=r"offsets 1 to 3 of t/0 are deleted.*failOnDataLoss=false"):
