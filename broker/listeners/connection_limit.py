@@ -2,9 +2,9 @@
 
 A connection takes a file descriptor, and the logs and peers of a broker need descriptors, too. A connection
 beyond the limit is refused with ``overloaded``; a connection beyond the share of its address with
-``quota_exceeded``, so that one client cannot keep out all others. If many arrive at once, the oldest connections
-without a request are closed without a response. Leaves to others: the form of a response, and which requests are served
-nevertheless (``api.connections.fast_path``).
+``quota_exceeded``, so that one client cannot keep out all others. If many arrive at once, the oldest
+connections without a request are closed without a response. Leaves to others: the form of a response, and
+which requests are served nevertheless (``api.connections.fast_path``).
 """
 
 from __future__ import annotations
