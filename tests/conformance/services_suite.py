@@ -206,7 +206,7 @@ class ServicesSuite:
             producer = PRODUCER_IDS.id_of(number)
             first, second, third = (batch_of(b"a", producer=producer, sequence=at) for at in range(3))
             await broker.gateway.append(ORDERS, first, acks=QUORUM, timeout_ms=5000)
-            with pytest.raises(OutOfOrderSequence, match="1 comes next"):
+            with pytest.raises(OutOfOrderSequence, match="the next one is 1"):
                 await broker.gateway.append(ORDERS, third, acks=QUORUM, timeout_ms=5000)
             for late in (second, third):
                 await broker.gateway.append(ORDERS, late, acks=QUORUM, timeout_ms=5000)

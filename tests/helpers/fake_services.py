@@ -414,7 +414,7 @@ def _check_order(log: FakeLog, header: BatchHeader) -> None:
     expected = following if header.producer_epoch == epoch else 0
     if header.is_sequenced and header.base_sequence != expected:
         raise OutOfOrderSequence(
-            f"producer {header.producer_id} sent sequence {header.base_sequence}; {expected} comes next",
+            f"producer {header.producer_id} sent sequence {header.base_sequence}; the next one is {expected}",
             expected_sequence=expected,
         )
 

@@ -141,7 +141,7 @@ async def test_a_replica_whose_disk_failed_is_opened_again_after_a_pause(
         await cluster.leading.counter.add(3)
         await cluster.until(lambda: failed.state is SERVING)
         await cluster.until(lambda: failed.counter.machine.state.total == 3)
-    assert caplog.text.count("the counter is served again") == 1
+    assert caplog.text.count("the counter serves again") == 1
 
 
 def once(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: Exception) -> Callable[[], bool]:

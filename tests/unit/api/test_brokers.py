@@ -162,7 +162,7 @@ async def test_a_removed_broker_leaves_all_lists(server: HttpServer) -> None:
     for path in ("/v1/brokers/4", "/v1/brokers/4:recommission", "/v1/brokers/4:drain"):
         answer = await (server.get(path) if path.endswith("4") else server.post(path, None))
         assert (answer.status, answer.code) == (404, "broker_not_found")
-        assert "removed for good" in answer.json["detail"]
+        assert "removed permanently" in answer.json["detail"]
 
 
 @served(brokers=4)

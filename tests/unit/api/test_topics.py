@@ -486,7 +486,7 @@ async def test_requests_that_the_topic_contradicts_are_refused(server: HttpServe
     await decommissioned(server, 2)
     late = await server.post(path, {"count": 2, "expected": 3})
     assert late.status == 412, late
-    assert "have changed: it has 3, of which 2 take records" in str(late.json["detail"])
+    assert "have changed: it has 3, of which 2 accept records" in str(late.json["detail"])
     added = await server.post(f"{TOPIC}/partitions:add", {"count": 1})
     assert (added.status, added.code) == (409, "conflict")
     assert "partitions [2] of topic 'orders' are decommissioned" in str(added.json["detail"])

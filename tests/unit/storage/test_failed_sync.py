@@ -90,10 +90,10 @@ def test_a_cut_whose_sync_failed_is_the_end_of_all_syncs(filesystem: FakeFilesys
     with pytest.raises(OSError, match="on purpose"):
         truncate_suffix(log, Index(1))
     filesystem.fails_sync = lambda path: False
-    with pytest.raises(OSError, match="never tried again"):
+    with pytest.raises(OSError, match="syncs are not retried"):
         truncate_suffix(log, Index(1))
     log.save_hard_state(HardState(Term(5), None))
-    with pytest.raises(OSError, match="never tried again"):
+    with pytest.raises(OSError, match="syncs are not retried"):
         sync(log)
     log.close()  # promises nothing about entries that were cut
     assert started_anew(filesystem).recovery.torn_tail is None
@@ -107,7 +107,7 @@ def test_a_log_start_that_cannot_be_saved_keeps_the_segments_and_ends_all_syncs(
     with pytest.raises(OSError, match="on purpose"):
         truncate_prefix(log, Index(5))
     filesystem.fails_sync = lambda path: False
-    with pytest.raises(OSError, match="never tried again"):
+    with pytest.raises(OSError, match="syncs are not retried"):
         sync(log)
     assert log.first_index == 0
 
