@@ -57,10 +57,10 @@ def test_a_decommissioned_broker_is_removed_and_its_process_is_refused(directory
         eventually(lambda: is_down(client, 4), what="broker 4 is down")
         output, notes = run(four, "broker", "forget", "4", "-o", "json")
         assert json.loads(output)["broker_id"] == 4
-        assert "broker 4 was removed for good" in notes
+        assert "broker 4 was removed permanently" in notes
         assert client.brokers.forget(4).broker_id == 4, "a repeated request is answered alike"
         eventually(lambda: are_three(client), what="three brokers")
-        with pytest.raises(BrokerNotFound, match="removed for good"):
+        with pytest.raises(BrokerNotFound, match="removed from the cluster"):
             client.brokers.recommission(4)
 
         four.launch(4)

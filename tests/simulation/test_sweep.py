@@ -65,7 +65,7 @@ def test_an_exploration_stops_when_its_time_is_over_and_names_its_first_seed() -
     began, *_, seeds_run, last = end.stdout.splitlines()
     assert end.returncode == 0
     assert began.startswith("fresh seeds from 7 on (as asked) for 0.01 minutes")
-    assert began.endswith("the same ones again: make explore FIRST=7")
+    assert began.endswith("to repeat: make explore FIRST=7")
     assert seeds_run.startswith("seeds: brokers")
     assert 1 <= int(last.split()[0].removeprefix("seeds=")) < 100
 

@@ -257,7 +257,7 @@ def test_record_and_history_come_back(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_record_is_named_with_its_mistake(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    with pytest.raises(InvalidRecord, match=r"report\.json: .*name the report\.json of a run"):
+    with pytest.raises(InvalidRecord, match=r"report\.json: .*give the report\.json of a run"):
         read_record(path)
     path.write_text('{"verdict": 3}')
     with pytest.raises(InvalidRecord, match=r"Expected `str`, got `int` - at `\$\.verdict`"):

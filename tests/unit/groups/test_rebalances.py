@@ -297,7 +297,7 @@ def test_all_members_read_the_same_tags(groups: CoordinatedGroups) -> None:
     others = (None, replace(wanted, any=("vip",)), replace(wanted, all=("eu",)), replace(wanted, none=()))
     for other, field in zip(others, ("tags", "tags", "tags_all", "tags_none"), strict=True):
         refused = groups.answered(groups.join("b", selection=other), Conflict)
-        assert f"{field}: the other members of group g read records with {wanted}, and" in str(refused)
+        assert f"{field}: the other members of group g read records with {wanted}, but" in str(refused)
         assert refused.details["field"] == field
     waiting = groups.join("b", selection=wanted)
     assert waiting not in groups.answers
