@@ -100,7 +100,7 @@ def test_a_failed_sync_stops_that_replica_only(shimmed: Shimmed) -> None:
         what="the replica whose sync failed is reported",
     )
     eventually(lambda: cluster.leader("orders", 0) != failed, what="another leader")
-    eventually(lambda: f"broker {failed} ends" in cluster.log_text(failed), what="its log says so")
+    eventually(lambda: f"broker {failed} stops" in cluster.log_text(failed), what="its log says so")
     assert shims[failed].effects()["failed_syncs"] > 0
 
     shims[failed].heal()  # a disk that works again changes nothing: what it holds is not known
@@ -138,7 +138,7 @@ def test_a_broker_whose_metadata_log_fails_a_sync_goes_on_and_comes_back_to_it(s
 
     create_topic(cluster.url(well), "made-without-it", 1)
     eventually(
-        lambda: f"group 0 on broker {failed} ends" in cluster.log_text(failed),
+        lambda: f"group 0 on broker {failed} stops" in cluster.log_text(failed),
         what="it says that it has left",
     )
     for partition in range(3):

@@ -60,7 +60,7 @@ def test_a_decommissioned_broker_is_removed_and_its_process_is_refused(directory
         assert "broker 4 was removed permanently" in notes
         assert client.brokers.forget(4).broker_id == 4, "a repeated request is answered alike"
         eventually(lambda: are_three(client), what="three brokers")
-        with pytest.raises(BrokerNotFound, match="removed from the cluster"):
+        with pytest.raises(BrokerNotFound, match="was removed permanently"):
             client.brokers.recommission(4)
 
         four.launch(4)
