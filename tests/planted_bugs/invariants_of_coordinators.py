@@ -101,7 +101,7 @@ COORDINATORS = (
         "queues.work_queue:WorkQueue.take_over",
         "for place in self._jobs.dead():",
         "for place in ():",
-        seen_by="brokers-queue:30",
+        seen_by="brokers-queue:19",
     ),
     PlantedBug(
         "a coordinator decides in the state that its log has not reached",
@@ -360,7 +360,7 @@ COORDINATORS = (
         "raftlog.hosting.coordinator_service:CoordinatorService.ask",
         "raise CommitUnknown(lost) from failure",
         "raise NoLeader(lost) from failure",
-        seen_by="brokers-queue:3",
+        seen_by="brokers-queue:28",
     ),
     PlantedBug(
         "whole brokers: a request whose records are under way is refused as not done",
@@ -368,7 +368,7 @@ COORDINATORS = (
         "raftlog.hosting.coordinator:Coordinator._end",
         "unknown = CommitUnknown(",
         "unknown = Overloaded(",
-        seen_by="brokers-delayed:2",
+        seen_by="brokers-delayed:23",
     ),
     PlantedBug(
         "whole brokers: how old a group is follows from its members alone",
