@@ -174,7 +174,10 @@ async def test_contradicting_and_too_many_tags_are_refused(other: str) -> None:
     """Before anything is sent by the client, and by the broker that lets a member join."""
     twice = {other: ["new", "paid"], "tags_none": ["paid", "test"]}
     many = {other: [f"t{n}" for n in range(20)], "tags_none": [f"n{n}" for n in range(13)]}
-    for lists, said in ((twice, f"tags_none: 'paid' is in {other}, too"), (many, "have 33 tags; the maximum is 32")):
+    for lists, said in (
+        (twice, f"tags_none: 'paid' is in {other}, too"),
+        (many, "have 33 tags; the maximum is 32"),
+    ):
         async with VirtualClient("http://localhost:1") as client:
             with pytest.raises(ValueError, match=said):
                 await client.partition(TOPIC, 0).read(**lists)
