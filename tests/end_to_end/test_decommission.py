@@ -145,7 +145,7 @@ def test_a_decommission_that_cannot_end_is_refused_and_one_that_lasts_can_be_tak
     with Client(four.bootstrap) as client:
         placed(client, "orders", (2, 3, 4), (2, 3, 4))
         client.brokers.decommission(1)
-        with pytest.raises(Conflict, match="'orders' has replication factor 3, and without broker 4 only 2"):
+        with pytest.raises(Conflict, match="'orders' has replication factor 3, but without broker 4 only 2"):
             client.brokers.decommission(4)
         assert not client.brokers.describe(4).draining
         assert settled(four.urls[0], "POST", "/v1/brokers/9:decommission").status == 404

@@ -149,7 +149,7 @@ def test_what_cannot_be_imported_is_refused_and_says_why(
     create_topic(unbroken.urls[0], "narrow", 2)
     create_topic(unbroken.urls[0], "stamped", 3)
     assert "Kafka cluster has no topic 'none'" in refusal(f"kafka://{kafka.address}/none")
-    assert "topic narrow has 2 partitions, and odd in Kafka has 3" in refusal(source, "--into", "narrow")
+    assert "topic narrow has 2 partitions, but odd in Kafka has 3" in refusal(source, "--into", "narrow")
     assert "message.timestamp.type=CreateTime" in refusal(source, "--into", "stamped")
     assert "is not an address such as kafka://localhost:9092/orders" in refusal("localhost", code=2)
     assert "Kafka does not answer at 127.0.0.1:9" in refusal("kafka://127.0.0.1:9/t", code=4)

@@ -87,10 +87,10 @@ def stopped(cluster: Cluster) -> None:
 
 
 COPIES = {
-    "the data directory": Copy("*", "__cluster_metadata/Partition-0 is an older copy (so is the", aged),
-    "a replica": Copy(f"{TOPIC}-*", "/Partition-0 is an older copy (it", stopped),
+    "the data directory": Copy("*", "__cluster_metadata/Partition-0 is an older copy (the whole disk", aged),
+    "a replica": Copy(f"{TOPIC}-*", "/Partition-0 is an older copy (its log", stopped),
     "the metadata": Copy(
-        "__cluster_metadata", "__cluster_metadata/Partition-0 is an older copy (it", stopped
+        "__cluster_metadata", "__cluster_metadata/Partition-0 is an older copy (its log", stopped
     ),
 }
 
@@ -175,7 +175,7 @@ def test_copies_that_run_beside_their_cluster_do_it_no_harm(brokers: Cluster, tm
             )
         for broker in (COPIED, BEHIND):
             refused = partial(
-                re.search, rf"another process runs as node {broker}, at 127.0.0.1:\d+; this one"
+                re.search, rf"another process runs as node {broker}, at 127.0.0.1:\d+; this process"
             )
             eventually(lambda: refused(copies.log_text(broker)), what="a copy that is refused")  # noqa: B023
         brokers.wait_ready(*brokers.brokers)

@@ -87,14 +87,17 @@ class MeteredProcess:
         self.command = (sys.executable, "-P", str(metered.__file__), self._path)
 
     def begin(self) -> Callable[[], Counts]:
-        """The counts since now, and ``files``: how many files of this project ran."""
-        calls_since, before = self.begin_by_function(), self._counts()
+        """The counts since now, when they are asked for."""
+        before = self._counts()
+        return lambda: {name: count - before[name] for name, count in self._counts().items()}
 
-        def counts_since() -> Counts:
-            counts = {name: count - before[name] for name, count in self._counts().items()}
-            return {**counts, "files": len(own_files(calls_since()))}
+    def begin_files(self) -> Callable[[], Counts]:
+        """The number of files of this project that run from now on, as ``files``, when it is asked for.
 
-        return counts_since
+        The question takes long, so calls are not counted meanwhile.
+        """
+        calls_since = self.begin_by_function()
+        return lambda: {"files": len(own_files(calls_since()))}
 
     def begin_by_function(self) -> Callable[[], Counts]:
         """The calls of each function since now, when they are asked for."""

@@ -12,7 +12,7 @@ from pysyncobj import FAIL_REASON, SyncObjConf
 from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 
-from chaos.harness.controls.pysyncobj_log.node import ReplicatedLog
+from chaos.harness.controls.pysyncobj_log.replicated import ReplicatedLog
 
 SEND_EVERY_S = 0.1  # the library's own period of heartbeats and entries
 JUST_ABOVE_S = 1e-6

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
 
 import msgspec
-from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf, replicated
-from pysyncobj.node import Node
-from pysyncobj.transport import Transport
+from pysyncobj import FAIL_REASON, SyncObjConf
 
 from chaos.harness.controls.pysyncobj_log.messages import (
     LINE_BYTES_MAX,
@@ -27,6 +24,7 @@ from chaos.harness.controls.pysyncobj_log.messages import (
     Uncertain,
     Values,
 )
+from chaos.harness.controls.pysyncobj_log.replicated import ReplicatedLog
 
 _REQUESTS = msgspec.json.Decoder(Request)
 
@@ -38,35 +36,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     others: list[str]  # as this node knows them: the other nodes, or the links to them
     client_port: int
     journal: str
-
-
-class ReplicatedLog(SyncObj):  # type: ignore[misc]
-    """The values that the library has applied.
-
-    An append is acknowledged when the library reports that it is committed and applied. The callback of an
-    append gets the offset and one of ``pysyncobj.FAIL_REASON``.
-    """
-
-    def __init__(
-        self,
-        own: str | Node,
-        others: Sequence[str | Node],
-        conf: SyncObjConf,
-        transport: Transport | None = None,
-    ) -> None:
-        self._values: list[str] = []  # set before the library inspects all attributes
-        super().__init__(own, others, conf, transport=transport)
-
-    @property
-    def values(self) -> list[str]:
-        """Values applied on this node, in the order of their offsets."""
-        return list(self._values)
-
-    @replicated  # type: ignore[untyped-decorator]
-    def append(self, value: str, padding: str) -> int:
-        """Add a value; ``padding`` only makes the entry larger. Returns the offset."""
-        self._values.append(value)
-        return len(self._values) - 1
 
 
 class Face:
