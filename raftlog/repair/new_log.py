@@ -37,7 +37,7 @@ SEGMENT_BYTES: Final = 128 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """The start of a log: the state before ``start``, and the members."""
+    """The start of a log: the state after all entries before ``start``, and the members at that time."""
 
     start: Index
     before: Term  # of the entry just before ``start``
@@ -46,12 +46,12 @@ class Beginning:
 
     @property
     def end(self) -> EntryId:
-        """The entry just before the log."""
+        """The id of the entry just before the log."""
         return EntryId(self.before, Index(self.start - 1))
 
 
 class NewLog:
-    """The files of the new log, beside the damaged one. Blocks; nothing is in use before ``replace``."""
+    """The files of the new log, beside the damaged log. Blocks; no file is in use before ``replace``."""
 
     def __init__(self, filesystem: Filesystem, directory: str, beginning: Beginning) -> None:
         self._filesystem = filesystem
@@ -66,7 +66,7 @@ class NewLog:
 
     @property
     def term(self) -> int:
-        """The term of the entry before ``following``."""
+        """The term of the entry just before ``following``."""
         return self._writers[-1].term if self._writers else self._beginning.before
 
     def writer(self) -> SegmentWriter:
@@ -82,7 +82,7 @@ class NewLog:
             writer.abandon()
 
     def replace(self, seen: VerifyReport, hard_state: HardState, term: Term) -> None:
-        """Replace the log that was examined.
+        """Replace the damaged log, which ``seen`` describes, with the fetched log.
 
         ``term`` is the newest term in which the replica may have acknowledged an entry: after a crash during
         the replacement, the leader whose log is fetched again must not be of an earlier term.
