@@ -1,4 +1,4 @@
-"""Requests to a leader that wait for an outcome; the docstring of each method names its errors.
+"""Requests to a leader that wait for an outcome. Each method names its errors.
 
 Decides: which outcome each request waits for. Leaves to others: when the wait ends (``pending_requests``,
 ``raft_group``).
