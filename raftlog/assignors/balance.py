@@ -1,18 +1,19 @@
 """The number of partitions of each member: an even distribution first, then as few moves as possible.
 
-Partitions that may go to equal sets of members are equal here: they form a ``Pool``, and the result is the
-number of partitions of a pool that each member gets. Two rules, in order of precedence:
+Partitions that may go to equal sets of members are not distinguished: they form a ``Pool``, and the result is
+the number of partitions of each pool that each member gets. Two rules, in order of precedence:
 
 1. *Even.* No chain of moves (one partition from a member to a second one, another partition from there to a
    third one, and so on) ends at a member that has two partitions less than the first one. This is the least
    sum of squares, and stronger than Kafka's rule, which considers chains of one move.
 2. *Sticky.* Among all even results, as many partitions as possible stay with the members that owned them.
 
-This is a flow of least cost from the pools to the members. A partition costs 1 at a member that already has
-as many of its pool as it owned; the n-th partition of a member costs n, which counts more than those costs.
-Partitions are added along cheapest paths of the residual network: a partition for one member may make that
-member give back one of another pool, which goes to the next member. All paths of one cost are used in one
-round: distances by relaxation, then paths by depth-first search, as in Dinic's algorithm.
+The result is a flow of least cost from the pools to the members. Each partition has two costs. The n-th
+partition of a member costs n: this keeps the result even, and counts more than the second cost. The second
+cost is 1 if the member already has as many partitions of the pool as it owned, else 0. Partitions are added
+along cheapest paths of the residual network: a member that receives a partition may have to give back a
+partition of another pool, which goes to the next member. In each round all paths of one cost are used: the
+distances are found by relaxation, then the paths by depth-first search, as in Dinic's algorithm.
 """
 
 from __future__ import annotations

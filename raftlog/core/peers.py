@@ -33,7 +33,9 @@ class Peers:
 
     @property
     def leaving(self) -> Mapping[NodeId, int]:
-        """Removed members that may lack the entry that removes them; the value is the tick of their end."""
+        """Removed members that may lack the entry that removes them; the value is the tick at which they are
+        dropped.
+        """
         return self._leaving
 
     def reached_by_quorum(self, own: int, reached: Callable[[Progress], int]) -> int:

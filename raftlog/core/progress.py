@@ -243,7 +243,7 @@ class Progress:
         self.probe_sent(now)
 
     def announce(self, commit_index: Index) -> bool:
-        """Note the announcement of a commit index; return whether it tells the follower of a new commit."""
+        """Note that the follower gets this commit index; return False if it would learn nothing new."""
         index = min(self.match_index, commit_index)
         if index <= self._announced_index:
             return False

@@ -83,7 +83,7 @@ class Write(Struct, frozen=True, kw_only=True):
     """State that must become durable, in this order: hard state, truncation, entries.
 
     A crash may keep any prefix of these three parts. Without ``spans``, ``send_after`` depends on the hard
-    state alone, and may leave with ``HardStateSaved``.
+    state alone, and may be sent with ``HardStateSaved``.
     """
 
     write_id: WriteId

@@ -102,7 +102,7 @@ class Writes:
     def hold_back(self, envelope: Envelope, index: Index) -> bool:
         """Keep a message until the hard state, and the log up to ``index``, are durable.
 
-        Returns False if both are durable already: the message may leave at once.
+        Returns False if both are durable already: the message may be sent at once.
         """
         kind = (envelope.to, type(envelope.message))
         if index > self._handed_out or (index <= self.durable_index and self._hard_state is not None):

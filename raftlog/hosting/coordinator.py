@@ -551,7 +551,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._timer_due_ms = due_ms
 
     def _tick(self, due_ms: int) -> None:
-        """Handle due deadlines. After a suspension of the process, missed requests are handled before them."""
+        """Handle due deadlines; a suspended process first handles the requests that arrived meanwhile."""
         self._timer_due_ms = None
         if self.decisions is None:
             return

@@ -7,7 +7,7 @@ A broker declines as soon as it lacks room, and transfers its leaderships later.
 or whose disks fill up together, all decline before one of them transfers a leadership to another.
 
 If only the link between a broker and the active controller is broken, the controller counts the broker as
-dead; the broker gets no new assignment from the controller, and confirms none. Partitions that it leads could
+dead; the broker gets no new placement from the controller, and confirms none. Partitions that it leads could
 not be moved or restored during that time. So it declines as soon as the controller must count it as dead, and
 only as long: the election of a controller moves no leadership.
 """

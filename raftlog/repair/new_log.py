@@ -1,9 +1,9 @@
 """Replaces a log that cannot be repaired with a leader's log, from the leader's log start.
 
-Decides: in which order files are written and removed. Leaves to others: whose log it is, up to which index,
-and why it may replace the old one (``raftlog.repair.repairer``).
+Decides: in which order files are written and removed. Leaves to others: whose log is fetched, up to which
+index, and why it may replace the old log (``raftlog.repair.repairer``).
 
-Everything is fetched into files beside the old log, which stays unchanged until then. Then:
+First, the new log is fetched into files beside the old log, which stays unchanged meanwhile. Then:
 
 slots      the log is *given up*: its durable end is above any log, so that the replica does not open
 old log    removed, with all files beside it

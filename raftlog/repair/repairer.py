@@ -9,15 +9,16 @@ Four rules, each a consequence of Raft's own:
 1. *By an anchor.* Below the newest entry that this log is known to have had durably (its durable end, or what
    the epochs file covers), every peer with that entry has an equal log (Log Matching). Any such peer will do.
 2. *By a leader.* Entries without an anchor, or with an anchor that no peer has, are replaced by the log of a
-   leader. Its term must be at least any term in which this replica may have voted or acknowledged: as a
-   follower would take its appends. The leader has all entries that were ever committed in earlier terms.
+   leader. Its term must be at least the newest term in which this replica may have voted or acknowledged: a
+   follower takes appends from such leaders only. The leader has all entries that were committed in earlier
+   terms.
 3. *By all voters.* A slot that is lost may have held a vote. All other voters report the newest term that
-they know: no vote was given in a later term, since its candidate knew that term first. This replica continues
-in the newest term with its vote given to itself. A peer that has lost its own term, too, reports the term of
-its log; then a thousand terms are skipped.
-4. *Full resync.* If no log has the entries, because the other logs begin later, or if the lost data was only
-   here, the log is not repaired: the whole log is replaced by a leader's as in rule 2, from its start, as a
-   follower that lags behind would receive a snapshot.
+   they know. This replica gave no vote in a later term: the candidate would be one of these voters and would
+   know that term. This replica continues in the newest term, with its vote given to itself. A peer that has
+   lost its own term, too, reports the term of its log; then a thousand terms are skipped.
+4. *Full resync.* If no log has the entries, because the other logs begin later, or if only this disk had the
+   lost data, the log is not repaired. The whole log is replaced by a leader's log, from its start, by rule 2.
+   In the same way a follower that lags far behind receives a snapshot.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A *round* reads the keys of the closed, committed segments that are not clean yet, from the oldest on, until
 its memory is used up. Then every segment up to the end of the round is rewritten without the records that
-have a newer record with the same key below that end. These stay:
+have a newer record with the same key below that end. The following are kept:
 - the newest record of each key, and all records at and above the end of the round;
 - a tombstone, until all replicas are clean up to it and ``delete.retention.ms`` has passed;
 - records without a key, control batches, and bodies that cannot be read;
@@ -11,8 +11,8 @@ have a newer record with the same key below that end. These stay:
 A round ends below the last stable offset, so each transaction in it has ended. Records of committed
 transactions are treated as all other records. Records of aborted transactions are removed, and supersede no
 record. Of an aborted transaction the header of the first batch and the marker stay: from these two every
-replica derives the aborted range, whichever replica's log it receives. Markers of committed transactions
-stay, too: another replica may still have records that need them.
+replica derives the aborted range, even if it has received its log from another replica. Markers of committed
+transactions stay, too: another replica may still have records that need them.
 
 Leaves to others: removing records from a batch (``records.compaction``), files (``segment_rewriter``), and
 when a round begins and how fast it runs (``raftlog.hosting.compaction``).

@@ -5,7 +5,7 @@ the thread of a step, and putting a new file in the place of its segment (``Segm
 
     look at keys     dirty segments, from the oldest on, until the memory for keys is used up
     rewrite          each segment below the end of the round, oldest first; unchanged segments stay
-    join             neighbours that then fit into one segment, so that the number of files stays small
+    join             neighbours that now fit into one segment, so that the number of files stays small
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Step = int | RewrittenSegment
 
 
 class _Left(NamedTuple):
-    """A segment after the round has rewritten it or left it unchanged."""
+    """A segment as the round has left it: rewritten or unchanged."""
 
     segment: ClosedSegment
     has_tombstones: bool

@@ -1,7 +1,7 @@
 """Truncations of a segmented log and replacements of its content, with their waits for the disk.
 
-Decides the order of the steps in memory and on the disk. A change begins and finishes on the
-owner's thread; the part that waits for the disk is in between, and may run on another (``LogChange``).
+Decides the order of the steps in memory and on the disk. A change begins and finishes on the owner's thread.
+Between the two, the part that waits for the disk may run on another thread (``LogChange``).
 
 cut             -> durable end lowered, later files removed, active file cut: each durable before the next
 prefix_change   -> log start durable; entries forgotten in memory; then files removed

@@ -1,7 +1,7 @@
 """Authentication of a connection between nodes: mutual proof of the cluster's secret, without IO.
 
-Four messages of fixed size. The dialler proves itself first, so that an unknown node receives
-no value that is made with the secret::
+A handshake has four messages of fixed size. The dialler proves itself first, so that an unknown node
+receives no value that is made with the secret::
 
     dialler → listener   hello            72 bytes
     listener → dialler   hello            72 bytes
@@ -14,7 +14,7 @@ no value that is made with the secret::
 
 A listener may refuse a dialler that has proven itself: because it is a removed node, a second process with a
 used id, or because of its disk. The listener then answers with a proof of the role "removed", "in use" or
-"disk", so the dialler knows that a node of its cluster says so, and with 200 bytes of explaining text.
+"disk", so the dialler knows that a node of its cluster refuses it, and with 200 bytes of explaining text.
 
 A proof covers both random numbers, both ids, the version and the role. So it is valid for one connection in
 one direction and cannot be replayed or reflected. Leaves to others (the owner of the connection): the time
