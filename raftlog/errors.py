@@ -128,7 +128,7 @@ class InvalidRequest(Rejected):
 
 
 class InvalidRecord(InvalidRequest):
-    """A record is wrong. ``errors`` lists the faults, each as the text "JSON pointer: error"."""
+    """A record is wrong. ``errors`` lists the errors, each as the text "JSON pointer: error"."""
 
 
 class CorruptBatch(InvalidRequest):
@@ -188,7 +188,7 @@ class MemberNotFound(Rejected):
 
 
 class StaleGeneration(Rejected):
-    """The group's generation is now ``current``: join again."""
+    """The member's generation is over: the group's generation is now ``current``. Join again."""
 
 
 class RebalanceInProgress(Rejected):
@@ -233,7 +233,10 @@ class UndecodableBatch(Rejected):
 
 
 class ArchiveDamaged(Rejected):
-    """An archive file with records below the log start is damaged. ``offset``: where reading ended."""
+    """An archive file with records below the log start is damaged.
+
+    ``offset``: the offset where reading ended.
+    """
 
 
 class ArchiveUnavailable(Rejected):

@@ -19,7 +19,7 @@ class LogLimit:
         self._left_out: Counter[str] = Counter()
 
     def left_out(self, reason: str) -> int | None:
-        """The lines left out since the last line of this reason; None if this line is left out, too."""
+        """The number of lines left out since the last line of this reason; None to leave this line out."""
         now = self._time()
         if now < self._silent_until.get(reason, now):
             self._left_out[reason] += 1

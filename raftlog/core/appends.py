@@ -15,7 +15,7 @@ from raftlog.types import EntryId, Index, NodeId
 
 
 class Appends:
-    """Sends the appends of one leader."""
+    """Sends the appends of one leader to its peers."""
 
     __slots__ = ("_member", "_peers")
 

@@ -44,7 +44,7 @@ class Candidate(RoleState):
     def tick(self) -> Role | None:
         """After an election timeout, start again with a pre-vote.
 
-        The timeout begins when the requests leave, so a slow disk does not shorten it.
+        The timeout begins when the vote requests are sent, so a slow disk does not shorten it.
         """
         if not self._is_pre_vote and self._member.id not in self._votes:
             return None
@@ -62,7 +62,9 @@ class Candidate(RoleState):
         return self._count(member.id, granted=True)
 
     def candidate_is_behind(self) -> None:
-        """Request votes again at the next tick: voters that campaign do not refuse for a living leader."""
+        """Request votes again at the next tick: a voter that campaigns does not refuse because of
+        a leader.
+        """
         if self._is_pre_vote:
             self._timeout_ticks = self._elapsed_ticks + 1
 

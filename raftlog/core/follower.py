@@ -234,7 +234,7 @@ class Follower(RoleState):
         member.send(leader, reply)
 
     def _may_quiesce(self, commit_index: Index) -> bool:
-        """Whether no work is open here.
+        """Whether this member has no open work.
 
         Entries that the leader lacks may stay: the next append removes them.
         """

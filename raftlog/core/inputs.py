@@ -92,7 +92,7 @@ class AppendCut(Struct, frozen=True):
 
 
 class AppendDropped(Struct, frozen=True):
-    """An append that was ordered for ``to`` was not sent: no memory was free, or the log has changed.
+    """An append that was ordered for ``to`` was not sent, for lack of room or because the log has changed.
 
     The leader orders no entries for ``to`` until the next reply of ``to``.
     """

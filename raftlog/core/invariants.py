@@ -78,7 +78,7 @@ def require_handed_out(write_id: WriteId, newest: WriteId) -> None:
 
 
 def require_durable_in_log(durable_index: Index, last: Index) -> None:
-    """Check that the durable index does not pass the log's last index (I5)."""
+    """Check that the durable index is not above the last index of the log (I5)."""
     if durable_index > last:
         raise InvariantViolated(f"durable index {durable_index} lies after the last index {last}")
 
@@ -87,7 +87,7 @@ def require_durable_in_log(durable_index: Index, last: Index) -> None:
 
 
 def require_commit_in_log(commit_index: Index, last: Index) -> None:
-    """Check that the commit index does not pass the log's last index (I5)."""
+    """Check that the commit index is not above the last index of the log (I5)."""
     if commit_index > last:
         raise InvariantViolated(f"commit index {commit_index} lies after the last index {last}")
 
@@ -101,7 +101,9 @@ def require_commit_spared(first_removed: Index, commit_index: Index) -> None:
 
 
 def require_settled(snapshot: EntryId, commit_index: Index, durable_index: Index) -> None:
-    """Check that a prefix truncation removes only entries that are committed, and durable here (I22)."""
+    """Check that a prefix truncation removes only entries that are committed, and durable on this
+    disk (I22).
+    """
     if snapshot.index > min(commit_index, durable_index):
         raise InvariantViolated(
             f"the log is cut at {snapshot.index}, with commit index {commit_index} "

@@ -67,7 +67,7 @@ class Leader(RoleState):
     )
 
     def __init__(self, member: Member) -> None:
-        """Start to lead the term of ``member``."""
+        """Start to lead in the present term of ``member``."""
         last = member.terms.last_index
         has_tail = last > member.commit_index
         super().__init__(member, Role.LEADER, member.id)

@@ -20,7 +20,7 @@ from raftlog.types import Index, NodeId
 
 
 class Peers:
-    """The other members, as their leader sees them."""
+    """The other members of a group, as their leader knows them, and the progress of each."""
 
     __slots__ = ("_halves", "_leaving", "_member", "progress")
 

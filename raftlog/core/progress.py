@@ -149,7 +149,7 @@ class Progress:
     # Replication
 
     def may_send(self, last: Index, appends_in_flight_max: int) -> bool:
-        """Whether entries up to ``last`` can leave now."""
+        """Whether entries up to ``last`` can be sent now."""
         return (
             self.state is REPLICATE
             and self.next_index <= last

@@ -100,7 +100,7 @@ class Raft(Member):
         return self.gathered(RoleChange(*now))
 
     def status(self) -> RaftStatus:
-        """A snapshot of this member for metrics and people."""
+        """The present state of this member, for metrics and people."""
         role = self._role
         return RaftStatus(
             role=self.role,

@@ -99,7 +99,7 @@ class CompactionManager:
         self.host.calls.serve(SERVICE, handler_of(_Ask, self._serve))
 
     async def run(self, interval_ms: int) -> None:
-        """Look at every replica at intervals, until cancelled. With a rate of 0, return at once."""
+        """Compact due logs at intervals, until cancelled. With a rate of 0, return at once."""
         while self.bytes_per_s:
             await asyncio.sleep(interval_ms / 1000)
             await self.look()

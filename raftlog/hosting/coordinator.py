@@ -76,7 +76,10 @@ class CoordinatorLog(Protocol):
         """Whether records that free no room may be appended: the free space exceeds the disk's reserve."""
 
     def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> asyncio.Future[None]:
-        """Append batches; done once they are committed and applied. Raises ``Rejected``: nothing written."""
+        """Append batches; the future is done once they are committed and applied.
+
+        Raises ``Rejected`` with nothing written.
+        """
 
     async def confirm(self) -> None:
         """Return once a quorum has confirmed that no other broker leads."""
@@ -346,7 +349,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             self._broken(error)
 
     def _cannot(self, request_id: RequestId, error: Exception) -> None:
-        """Refuse a request whose own work has failed: nothing is stored."""
+        """Refuse a request whose own work has failed: no record of it is stored."""
         is_known = isinstance(error, RaftlogError)
         self._answer(Answer(request_id, error if is_known else self._refusal(error, "this request")))
 

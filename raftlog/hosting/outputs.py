@@ -32,7 +32,7 @@ class Outputs(Generic[Reply, Row, EffectT]):
         self.wanted.append(Answer(request_id, reply, is_settled))
 
     def write(self, *rows: Row, frees_room: bool = False) -> None:
-        """Write records, all in one batch; the state has them at once."""
+        """Output records for one batch; the state contains their changes at once."""
         if rows:
             self.wanted.append(Write(rows, frees_room))
             for row in rows:

@@ -143,7 +143,7 @@ class Flusher:
         self._wake_idlers()
 
     def _set_aside(self, owner: Flushed, work: LogChange) -> None:
-        """Run a change that takes long beside the rounds, on its own."""
+        """Run a long change outside of the rounds, on its own."""
         self._beside[owner] = False
         task = asyncio.get_running_loop().create_task(self._run_beside(owner, work))
         self._long.add(task)

@@ -100,7 +100,7 @@ class Epochs:
         return DurableEnd(EntryId(term, Index(last)), _digest(entries))
 
     def encode(self, covers: int, memberships: Sequence[MembershipEntry]) -> bytes:
-        """The content of the file, with the terms and memberships below ``covers``."""
+        """Encode the content of the file ``epochs``: the terms and memberships below ``covers``."""
         pairs = [pair for pair in zip(self._terms, self._starts, strict=True) if pair[1] < covers]
         parts = [_HEAD.pack(covers, len(pairs)), *[_ENTRY.pack(*pair) for pair in pairs]]
         return seal(_MAGIC, b"".join([*parts, encode_entries(memberships)]))

@@ -131,7 +131,10 @@ class LogSync:
         self._log_start = log_start
 
     def run(self) -> None:
-        """Block until the disk has the state from when the sync was taken. An ``OSError`` is final."""
+        """Block until the disk has the state of the log when ``take_sync`` was called.
+
+        An ``OSError`` is final.
+        """
         with self._failure.is_final():
             if self._members.is_due:
                 self._members.flush_if_room()

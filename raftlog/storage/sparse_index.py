@@ -51,7 +51,7 @@ def stored_by(header: BatchHeader, now_ms: int = NOT_DATED) -> int:
 
 
 class SparseIndex:
-    """The index in memory: three arrays of 64-bit numbers."""
+    """The index in memory: three arrays of 64-bit numbers (offsets, positions, timestamps)."""
 
     __slots__ = ("_interval_bytes", "_next_position", "_offsets", "_positions", "_times")
 
