@@ -27,7 +27,7 @@ COMMAND: Final = (sys.executable, "-P", "-m", "raftlog")
 
 
 class _OurPackages:
-    """Finds the packages named ``OURS`` in ``HOME``, and no others."""
+    """Finds the packages named in ``OURS`` below the folder ``HOME``; other packages are left to Python."""
 
     @staticmethod
     def find_spec(
@@ -42,7 +42,7 @@ def use_our_packages() -> None:
 
 
 def command_of(module: str) -> tuple[str, ...]:
-    """The command that runs a module, also one of ``OURS``, which ``python -m`` does not find."""
+    """The command that runs a module as a program, also one of ``OURS`` that ``python -m`` cannot find."""
     run = f"from raftlog.__main__ import run_module; run_module({module!r})"
     return (sys.executable, "-P", "-c", run)
 

@@ -10,10 +10,12 @@ class Clock(Protocol):
     """A source of time: ``SystemClock`` in production, a manual clock in tests."""
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary moment; never goes back. For timeouts."""
+        """Seconds since an arbitrary moment, for timeouts; the value never falls."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970. For timestamps that people see; may jump."""
+        """Milliseconds since 1970, for timestamps that people see; the value may jump forwards or
+        backwards.
+        """
 
     @property
     def is_known(self) -> bool:
@@ -24,7 +26,7 @@ class TrustedClock(Clock, Protocol):
     """A clock that is compared with the clocks of other brokers."""
 
     def trusted_ms(self) -> int | None:
-        """Milliseconds since 1970, for deadlines by age; None while the brokers' clocks disagree too much."""
+        """Milliseconds since 1970, to compare with stored times; None while brokers' clocks disagree."""
 
 
 class SystemClock:
@@ -38,5 +40,5 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def trusted_ms(self) -> int:
-        """Milliseconds since 1970 by the wall clock: no other clock is compared with it."""
+        """Milliseconds since 1970 by the machine's clock, which is not compared with any other clock."""
         return self.wall_ms()

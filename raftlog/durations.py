@@ -8,7 +8,9 @@ from itertools import accumulate
 
 
 class Durations:
-    """Counts of durations up to each bound, and the sum of all durations, in seconds."""
+    """A histogram: for each bound, the number of durations up to it; and the sum of all durations
+    in seconds.
+    """
 
     __slots__ = ("_bounds", "_counts", "sum_s")
 

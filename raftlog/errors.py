@@ -100,7 +100,7 @@ class RaftlogError(Exception):
         self.details: dict[str, Detail] = details
 
     def with_details(self, **details: Detail) -> Self:
-        """Add facts that only the caller of the failed work knows; return this error."""
+        """Add facts to this error that only the caller of the failed work knows, and return the error."""
         self.details.update(details)
         return self
 
@@ -117,7 +117,7 @@ class Rejected(RaftlogError):
 
 
 class Unknown(RaftlogError):
-    """The operation may have happened, or may still happen. Raised in all cases of doubt."""
+    """The operation may have happened, or may still happen. Raised whenever the outcome is in doubt."""
 
     is_definite = False
     retryable = True
@@ -128,7 +128,7 @@ class InvalidRequest(Rejected):
 
 
 class InvalidRecord(InvalidRequest):
-    """A record is wrong. ``errors`` is a list of texts "JSON pointer: error"."""
+    """A record is wrong. ``errors`` lists the errors, each as the text "JSON pointer: error"."""
 
 
 class CorruptBatch(InvalidRequest):
@@ -136,11 +136,11 @@ class CorruptBatch(InvalidRequest):
 
 
 class RecordTooLarge(InvalidRequest):
-    """The batch exceeds ``limit_bytes``, the topic's max.message.bytes; or the body exceeds its limit."""
+    """The batch exceeds ``limit_bytes``, the topic's max.message.bytes; or the body exceeds its own limit."""
 
 
 class UnsupportedMediaType(InvalidRequest):
-    """The media type of the body is not supported. ``supported``: the media types that are."""
+    """The media type of the body is not supported. ``supported``: the media types that the path accepts."""
 
 
 class MalformedRequest(InvalidRequest):
@@ -160,9 +160,10 @@ class PartitionNotFound(Rejected):
 
 
 class PartitionDecommissioned(Rejected):
-    """The partition takes no more records: no record of this request is stored, or will be.
+    """The partition takes no more records: no record of this request was stored or will be stored.
 
-    ``partitions``: the number of partitions that take records, counted from 0, as far as the leader knows.
+    ``partitions``: the number of partitions that still take records, as far as the leader knows. They have
+    the lowest numbers, from 0 on.
     """
 
 
@@ -187,7 +188,7 @@ class MemberNotFound(Rejected):
 
 
 class StaleGeneration(Rejected):
-    """The group's generation is now ``current``: join again."""
+    """The member's generation is over: the group's generation is now ``current``. Join again."""
 
 
 class RebalanceInProgress(Rejected):
@@ -214,7 +215,9 @@ class OffsetOutOfRange(Rejected):
     """
 
     def nearest(self, offset: int) -> int:
-        """The valid offset nearest to the refused one; ``offset`` itself if no range is known."""
+        """The offset in the valid range that is nearest to ``offset``; ``offset`` itself without a known
+        range.
+        """
         start, end = (int(str(self.details.get(name, offset))) for name in ("start", "end"))
         archived = self.details.get("archived_from")
         if isinstance(archived, int) and offset < archived < start:
@@ -223,14 +226,17 @@ class OffsetOutOfRange(Rejected):
 
 
 class UndecodableBatch(Rejected):
-    """A stored batch has the right checksum but no readable records: its producer sent it so.
+    """A stored batch has the right checksum but no readable records: its producer sent it in this state.
 
     ``topic``, ``partition`` and ``offset`` locate the batch; reading may continue at ``next_offset``.
     """
 
 
 class ArchiveDamaged(Rejected):
-    """An archive file with records below the log start is damaged. ``offset``: where reading ended."""
+    """An archive file with records below the log start is damaged.
+
+    ``offset``: the offset where reading ended.
+    """
 
 
 class ArchiveUnavailable(Rejected):
@@ -273,7 +279,7 @@ class TransactionEnding(Rejected):
 
 
 class OffsetsPending(Rejected):
-    """An open transaction has added offsets of these partitions; its end decides which offsets count."""
+    """An open transaction has added offsets of these partitions; its outcome decides which offsets count."""
 
     retryable = True
 
@@ -307,32 +313,41 @@ class NotLeader(Rejected):
 
 
 class ReplicaNotInSync(NotLeader):
-    """The replica cannot serve the read within its bounds: ``max_staleness``, ``min_offset`` or its log.
+    """The replica lacks records of the read, or is outside ``max_staleness`` or ``min_offset``.
 
-    The leader can serve the read. ``replica`` is the broker that was asked, ``leader`` as in ``NotLeader``.
+    The leader can serve the read. ``replica`` is the broker that was asked; ``leader`` has the meaning that
+    it has in ``NotLeader``.
     """
 
 
 class NoLeader(Rejected):
-    """The partition is electing a leader."""
+    """The partition has no leader at the moment: an election is in progress."""
 
     retryable = True
 
 
 class NotEnoughReplicas(Rejected):
-    """Fewer healthy voters than min.insync.replicas; the leader refused the request before any write."""
+    """Fewer healthy voters than min.insync.replicas; the leader refused the request before it
+    wrote anything.
+    """
 
     retryable = True
 
 
 class Overloaded(Rejected):
-    """The broker or the partition has too much in flight. ``retry_after_ms``: the time to wait."""
+    """The broker or partition has too many requests or bytes in progress.
+
+    ``retry_after_ms``: the time to wait.
+    """
 
     retryable = True
 
 
 class QuotaExceeded(Rejected):
-    """The share of a client, a group or a topic is used up. ``retry_after_ms``: the time to wait."""
+    """A client, a group or a topic has used up its share of requests or bytes.
+
+    ``retry_after_ms``: the time to wait.
+    """
 
     retryable = True
 
@@ -344,7 +359,7 @@ class Draining(Rejected):
 
 
 class StorageFull(Rejected):
-    """The disk has no room: the broker refuses produce and serves reads until there is room again."""
+    """The disk has no room: the broker refuses new records and serves reads until there is room again."""
 
     retryable = True
 
@@ -397,21 +412,20 @@ class NotSent(Rejected):
 
 
 class CommitUnknown(Unknown):
-    """The time ran out, or leadership was lost, while replicating.
+    """The time ran out, or leadership was lost, while the leader replicated the request.
 
-    ``committed`` is True, False or None (unknown): with acks above the quorum a record may be
-    committed although too few replicas hold it.
+    ``committed`` is True, False or None (unknown): with acks above the quorum a record may be committed
+    although too few replicas hold it.
 
-    For a commit: no broker has said how the transaction has ended. Commit again to learn the outcome, and do
-    not
-    repeat the work of the transaction.
+    For the commit of a transaction: no broker has said how the transaction has ended. Commit again to learn
+    the outcome, and do not repeat the work of the transaction.
     """
 
 
 class OutcomeForgotten(Unknown):
     """The outcome of a transaction is no longer stored: later transactions of this producer have ended.
 
-    Another request gets the same answer: read the records with ``isolation=committed`` instead.
+    A repeated request gets this error again: read the records with ``isolation=committed`` instead.
     """
 
     retryable = False

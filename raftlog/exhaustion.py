@@ -1,10 +1,10 @@
 """Errors that mean that the process or the machine has run out of memory, file descriptors or threads.
 
-A lack of them passes: work that fails for it is refused, or tried again. Such an error says nothing about a
-file, a batch or a state: it is never recorded as damage or as a broken invariant.
+Such a shortage passes: work that fails because of a shortage is refused, or tried again. The error says
+nothing about a file, a batch or a state: it is never recorded as damage or as a broken invariant.
 
-Decides: which errors these are. Leaves to others: whether the work may be retried in place, or only after its
-replica is opened again.
+Decides: which errors count as a shortage. Leaves to others: whether the work may be retried in place, or only
+after its replica is opened again.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _NO_THREAD: Final = "can't start new thread"  # CPython has no class for it
 
 
 def exhaustion(error: BaseException | None) -> OSError | None:
-    """The lack of memory, descriptors or threads as an ``OSError``; None for every other error.
+    """The shortage of memory, descriptors or threads that an error means; None for other errors.
 
-    ``MachineFailed`` counts if its cause does.
+    A ``MachineFailed`` counts if its cause is a shortage.
     """
     match error:
         case OSError():
@@ -42,9 +42,9 @@ def exhaustion(error: BaseException | None) -> OSError | None:
 
 
 def refuse_exhausted(error: Exception, cannot: str) -> None:
-    """Raise ``Overloaded`` if an error is an exhaustion: nothing was done, and a retry may succeed.
+    """Raise ``Overloaded`` if the error is a shortage of memory, descriptors or threads; a retry may succeed.
 
-    ``cannot`` is the start of the message: "cannot ...".
+    Nothing was done by the failed work. ``cannot`` is the start of the message: "cannot ...".
     """
     if (lack := exhaustion(error)) is not None:
         why = _LACKS[lack.errno or errno.ENOMEM]

@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 
 class LogLimit:
-    """One log line per reason and interval. Reasons are a small, fixed set; ``time`` returns seconds."""
+    """Limits a log to one line per reason in each interval.
+
+    Reasons are a small, fixed set of texts; ``time`` returns seconds.
+    """
 
     def __init__(self, time: Callable[[], float], interval_s: float = 10.0) -> None:
         self._time = time
@@ -16,7 +19,7 @@ class LogLimit:
         self._left_out: Counter[str] = Counter()
 
     def left_out(self, reason: str) -> int | None:
-        """None: leave this line out. A number: write this line; as many were left out since the last one."""
+        """The number of lines left out since the last line of this reason; None to leave this line out."""
         now = self._time()
         if now < self._silent_until.get(reason, now):
             self._left_out[reason] += 1

@@ -18,16 +18,16 @@ class StateMachine(Protocol[Entry_contra, Reply_co]):
     """
 
     def apply(self, entry: Entry_contra) -> Reply_co:
-        """Apply one committed entry, also a control entry. Its proposer gets the reply, if it waits."""
+        """Apply one committed entry, also a control entry; the reply is for its proposer, if that waits."""
 
     def snapshot(self) -> bytes:
-        """The whole state, versioned, in bytes that are equal on every replica."""
+        """The whole state as bytes with a version number; equal states have equal bytes on every replica."""
 
     def restoring(self, snapshot: bytes) -> Callable[[], None]:
-        """Decode a snapshot and change nothing; the call may come from another thread than ``apply``.
+        """Decode a snapshot without a change to the machine; return a function that adopts the decoded state.
 
-        The returned call quickly replaces the machine's state with the state of ``snapshot``. An empty
-        snapshot means the initial state.
+        This method may be called on another thread than ``apply``. The returned function quickly replaces the
+        machine's state. An empty snapshot means the initial state.
         """
 
 
@@ -39,7 +39,7 @@ class Restorable(Protocol):
 
 
 def restored_aside(state: Restorable, snapshot: bytes) -> Callable[[], None]:
-    """Restore a snapshot into a second state. The returned call gives ``state`` its values."""
+    """Restore a snapshot into a new object; the returned function moves its values into ``state``."""
     another = type(state)()
     another.restore(snapshot)
     return lambda: vars(state).update(vars(another))

@@ -1,8 +1,8 @@
-"""Frees the objects that an error keeps alive after it has been answered.
+"""Frees the objects that an error keeps alive after the error was answered.
 
 The frames of a traceback keep their local variables, for instance the body of a refused request. If a local
-variable refers to the error itself, the error is part of a cycle. Only the garbage collector frees a cycle,
-and it runs at a time of its own.
+variable refers to the error itself, the two form a cycle. Only the garbage collector frees a cycle, and it
+may run much later.
 """
 
 from __future__ import annotations

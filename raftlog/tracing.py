@@ -1,14 +1,14 @@
 """OpenTelemetry spans of clients and brokers, if ``opentelemetry-api`` is installed.
 
-Decides: which spans there are, their names and attributes (the semantic conventions for messaging and for
-HTTP), and where a trace context travels: in the header ``traceparent`` of a request, and in the record header
+Decides: which spans exist, their names and attributes (the semantic conventions for messaging and for HTTP),
+and where a trace context travels: in the header ``traceparent`` of a request, and in the record header
 ``traceparent``. Leaves to others: sampling and export, which the application configures
 (``opentelemetry-sdk``).
 
-The SDK runs functions of the user, such as samplers and span processors. An error of theirs is logged once
-and reaches no caller: see ``_guarded``.
+The SDK runs functions of the user, such as samplers and span processors. An error that such a function raises
+is logged once and reaches no caller: see ``_guarded``.
 
-Without the package ``TRACER`` is None.
+Without ``opentelemetry-api`` ``TRACER`` is None.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def now_ns() -> int:
 
 
 def is_active() -> bool:
-    """Whether spans are kept: an SDK is configured. Busy objects ask once, when they are created."""
+    """Whether an SDK is configured, so that spans are recorded. Busy objects ask only at their creation."""
     return TRACER is not None and not (
         isinstance(TRACER, trace.ProxyTracer)
         and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
@@ -70,14 +70,14 @@ def is_active() -> bool:
 
 
 def _active() -> Tracer | None:
-    """The tracer if spans are kept, else None: without an SDK the headers of records are not read."""
+    """The tracer if an SDK records spans, else None: without an SDK the headers of records are not read."""
     return TRACER if is_active() else None
 
 
 def _guarded(what: str, act: Callable[..., Result], *args: object) -> Result | None:
-    """Call a function that uses the SDK and return its result; None if it raises, logged the first time.
+    """Call a function that uses the SDK and return its result; None if the function raises an error.
 
-    Only a ``KeyboardInterrupt`` in the main thread is raised again.
+    Only the first error is logged. Only a ``KeyboardInterrupt`` in the main thread is raised again.
     """
     try:
         return act(*args)
@@ -137,9 +137,9 @@ class Created(NamedTuple):
 
 
 def create(topic: str, headers: tuple[tuple[str, bytes | None], ...]) -> Created | None:
-    """A span for a record that is about to be sent, and the record's headers with the context of the span.
+    """Create a span for a record that will be sent, and add the span's context to the record's headers.
 
-    None if the record already has a context, or without an SDK. The caller must end the span.
+    None if the record already has a context, or if there is no SDK. The caller must end the span.
     """
     return _guarded("start a span", _create, topic, headers)
 
@@ -158,7 +158,7 @@ def _create(topic: str, headers: tuple[tuple[str, bytes | None], ...]) -> Create
 
 
 def sending(topic: str, partition: int, records: Sequence[Traced]) -> AbstractContextManager[object]:
-    """The span of one attempt to send a batch, linked to its records' spans; current in the block."""
+    """The span of one attempt to send a batch, linked to its records' spans; current in a ``with`` block."""
     if (tracer := _active()) is None:
         return nullcontext()
     attributes = {
@@ -230,7 +230,7 @@ def inject(headers: dict[str, str]) -> None:
 
 
 def served(method: str, route: str, status: int, headers: Mapping[str, str], seconds: float) -> None:
-    """Record the span of an answered request, a child of the client's span; it took ``seconds``."""
+    """Record the span of a request that was answered after ``seconds``, as a child of the client's span."""
     _guarded("record a span", _served, method, route, status, headers, seconds)
 
 
@@ -263,7 +263,7 @@ def _messaging(operation: str, topic: str, kind: str, partition: int | None = No
 
 
 def _links(records: Iterable[Traced]) -> list[Link]:
-    """Links to the trace contexts in the headers of records; at most ``LINKS_MAX``, the first ones."""
+    """Links to the trace contexts in the headers of records: the first ``LINKS_MAX`` contexts at most."""
     links: list[Link] = []
     for record in records:
         found = _context_of(record.headers)
@@ -275,7 +275,7 @@ def _links(records: Iterable[Traced]) -> list[Link]:
 
 
 def _context_of(headers: Headers) -> SpanContext | None:
-    """The trace context of a record; None without a valid one."""
+    """The trace context in the headers of a record; None if there is no valid context."""
     carrier = {
         name: value.decode(errors="replace")
         for name, value in headers

@@ -22,13 +22,13 @@ ProducerId = NewType("ProducerId", int)  # -1 for a producer without deduplicati
 
 METADATA_GROUP = GroupId(0)
 FIRST_INDEX = Index(0)
-"""The first index of a log that has never been cut."""
+"""The first index of a log from which no prefix has been deleted."""
 
 
 class EntryId(Struct, frozen=True, order=True, array_like=True):
     """The index of an entry, and the term of the leader that appended it.
 
-    Two logs that hold the same ``EntryId`` hold the same entries up to it.
+    If two logs both hold an entry with this id, the logs are equal up to that entry.
     """
 
     term: Term
@@ -36,7 +36,7 @@ class EntryId(Struct, frozen=True, order=True, array_like=True):
 
 
 BEFORE_LOG = EntryId(Term(0), Index(-1))
-"""The entry before the first one of a log that has never been cut."""
+"""The id before the first entry of a log from which no prefix has been deleted."""
 
 
 class TopicPartition(Struct, frozen=True, order=True, cache_hash=True):

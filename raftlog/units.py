@@ -28,7 +28,7 @@ def duration_ms(text: str) -> int | None:
 
 
 def size_bytes(text: str) -> int | None:
-    """The bytes of a whole number with B, kB to TB (powers of 1,000) or KiB to TiB (of 1,024)."""
+    """The bytes of a whole number with B, kB to TB (powers of 1,000) or KiB to TiB (powers of 1,024)."""
     return _amount(text.lower(), _BYTES)
 
 

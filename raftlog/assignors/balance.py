@@ -1,18 +1,19 @@
 """The number of partitions of each member: an even distribution first, then as few moves as possible.
 
-Partitions that may go to equal sets of members are equal here: they form a ``Pool``, and the result is the
-number of partitions of a pool that each member gets. Two rules, in order of precedence:
+Partitions that may go to equal sets of members are not distinguished: they form a ``Pool``, and the result is
+the number of partitions of each pool that each member gets. Two rules, in order of precedence:
 
 1. *Even.* No chain of moves (one partition from a member to a second one, another partition from there to a
    third one, and so on) ends at a member that has two partitions less than the first one. This is the least
    sum of squares, and stronger than Kafka's rule, which considers chains of one move.
 2. *Sticky.* Among all even results, as many partitions as possible stay with the members that owned them.
 
-This is a flow of least cost from the pools to the members. A partition costs 1 at a member that already has
-as many of its pool as it owned; the n-th partition of a member costs n, which counts more than those costs.
-Partitions are added along cheapest paths of the residual network: a partition for one member may make that
-member give back one of another pool, which goes to the next member. All paths of one cost are used in one
-round: distances by relaxation, then paths by depth-first search, as in Dinic's algorithm.
+The result is a flow of least cost from the pools to the members. Each partition has two costs. The n-th
+partition of a member costs n: this keeps the result even, and counts more than the second cost. The second
+cost is 1 if the member already has as many partitions of the pool as it owned, else 0. Partitions are added
+along cheapest paths of the residual network: a member that receives a partition may have to give back a
+partition of another pool, which goes to the next member. In each round all paths of one cost are used: the
+distances are found by relaxation, then the paths by depth-first search, as in Dinic's algorithm.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _FAR: Final = maxsize
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A member of the group, and the partitions that it has received so far."""
+    """A member of the group, with the number and the pools of the partitions that it has received so far."""
 
     name: str
     load: int = 0
@@ -39,7 +40,7 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class Pool:
-    """Partitions with an equal set of possible members."""
+    """Partitions whose possible owners are equal sets of members."""
 
     left: int  # partitions that no member has received yet
     members: Sequence[Member]
@@ -52,11 +53,11 @@ class Pool:
         self.homes = dict.fromkeys(self.owned)
 
     def moved(self, member: Member) -> bool:
-        """Whether this member has more partitions of the pool than it owned."""
+        """Whether this member has received more partitions of the pool than it owned before."""
         return self.given[member] > self.owned.get(member, 0)
 
     def give(self, member: Member, change: int) -> None:
-        """Give a member one partition (1), or take one back (-1)."""
+        """Give a member one partition of the pool (1), or take one back (-1)."""
         given = self.given[member] = self.given[member] + change
         if given:
             member.pools[self] = None
@@ -69,7 +70,7 @@ class Pool:
 
 
 def share(pools: Sequence[Pool]) -> None:
-    """Give all partitions of the pools to their members. Each pool has a member.
+    """Give each partition of the pools to a member. Each pool must have a possible member.
 
     Equal arguments give equal results: pools and members are visited in their order.
     """
@@ -81,7 +82,10 @@ def share(pools: Sequence[Pool]) -> None:
 
 
 Step = tuple[Pool, Member]
-"""One more partition of a pool for a member. A member with a next step gives one of that step's pool back."""
+"""A step of a path: the member gets one more partition of the pool.
+
+If the path continues, the member gives a partition of the next step's pool back.
+"""
 
 
 def _add_one(path: Sequence[Step]) -> None:
@@ -95,10 +99,11 @@ def _add_one(path: Sequence[Step]) -> None:
 
 
 class _Round:
-    """All paths of the least cost from pools with partitions left.
+    """All paths of the least cost that begin at a pool with partitions left.
 
     The distance of a pool or member is the cost of the cheapest path to it, in ``_MOVE``, plus the length of
-    that path. So of two paths with equal costs the shorter one is nearer, and no path visits a place twice.
+    that path. So of two paths with equal costs the shorter path has the smaller distance, and no path visits
+    a pool or member twice.
     """
 
     def __init__(self, sources: Sequence[Pool]) -> None:
@@ -134,7 +139,10 @@ class _Round:
         return found
 
     def path(self, source: Pool) -> list[Step]:
-        """Another path from a pool; empty if this round has no more. Exits that lead nowhere are removed."""
+        """Return another cheapest path from a pool; empty if this round has no more.
+
+        Exits that lead nowhere are removed.
+        """
         steps: list[Step] = []
         pool = source
         while True:
@@ -154,7 +162,9 @@ class _Round:
                 exits.pop()
 
     def _exits_of_pool(self, pool: Pool) -> list[Member]:
-        """The members that continue a cheapest path through this pool; the last one still does."""
+        """The members that continue a cheapest path through this pool; the last of them is the
+        next to try.
+        """
         exits = self._pool_exits.get(pool)
         if exits is None:
             exits = self._pool_exits[pool] = [*reversed(pool.members)]
@@ -164,7 +174,9 @@ class _Round:
         return exits
 
     def _exits_of_member(self, member: Member) -> list[Pool]:
-        """The pools of which this member may give a partition back on a cheapest path; the last one may."""
+        """The pools of which this member may give a partition back on a cheapest path; the last is the next
+        to try.
+        """
         exits = self._member_exits.get(member)
         if exits is None:
             exits = self._member_exits[member] = [*reversed(member.pools)]

@@ -1,4 +1,4 @@
-"""The owner of each partition when a rebalance begins, according to the members."""
+"""The owner of each partition at the beginning of a rebalance, according to the claims of the members."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from raftlog.types import TopicPartition
 def owners(members: Mapping[str, Subscription]) -> dict[TopicPartition, str | None]:
     """The owner of each partition that at least one member claims.
 
-    Of several claims, a claim of the highest generation counts: the other members have missed a rebalance.
-    If several members claim a partition for one generation, at most one can be right, but it is
-    unknown which: the partition has no owner (``None``).
+    Of several claims, a claim of the highest generation counts: members with a lower generation have missed a
+    rebalance. If several members claim a partition for one generation, at most one of them can be right, but
+    it is unknown which: the partition has no owner (``None``).
     """
     generations: dict[TopicPartition, int] = {}
     found: dict[TopicPartition, str | None] = {}

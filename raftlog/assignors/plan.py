@@ -1,4 +1,4 @@
-"""Checks of a plan from elsewhere: another client, or an assignor of the user's."""
+"""Checks of a plan that was made elsewhere: by another client, or by an assignor that a user has written."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def problem_of(
     *,
     may_withhold: bool = False,
 ) -> str | None:
-    """The problem of a plan, and the remedy; ``None`` for a plan that can be used.
+    """The problem of a plan, with the remedy; ``None`` for a plan that can be used.
 
-    A member without a row gets no partitions. With ``may_withhold``, as in cooperative rebalances,
-    partitions may be left to the next generation; otherwise each partition of a subscribed topic needs a
-    member. Of several problems the first one is returned, in the order of member ids and partitions.
+    A member without a row gets no partitions. With ``may_withhold``, as in cooperative rebalances, partitions
+    may be left to the next generation; otherwise each partition of a subscribed topic needs a member. Of
+    several problems the first one is returned, in the order of member ids and partitions.
     """
     given: dict[TopicPartition, str] = {}
     for member in sorted(plan):

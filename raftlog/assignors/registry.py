@@ -12,16 +12,16 @@ from raftlog.types import TopicPartition
 
 
 class RangeAssignor:
-    """Kafka's RangeAssignor: partitions of equal number of several topics go to one member.
+    """Kafka's RangeAssignor: partitions with one number, of several topics, go to one member.
 
-    Topic by topic, the partitions are cut into as many runs as the topic has members. Runs are equally
-    long; if the count does not divide evenly, the first members get one more partition of every topic.
+    The partitions of each topic are cut into as many runs as the topic has members. Runs are equally long; if
+    the count does not divide evenly, the first members get one more partition of every topic.
     """
 
     name = "range"
 
     def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
-        """A plan as ``Assignor`` specifies."""
+        """Return a plan, as ``Assignor.assign`` specifies."""
         rows: dict[str, list[TopicPartition]] = {member: [] for member in members}
         for topic, interested in subscribers(members, partition_counts).items():
             length, longer = divmod(partition_counts[topic], len(interested))
@@ -34,16 +34,17 @@ class RangeAssignor:
 
 
 class RoundRobinAssignor:
-    """Kafka's RoundRobinAssignor: with equal subscriptions, no member gets two partitions more than another.
+    """Kafka's RoundRobinAssignor: with equal subscriptions, members' counts of partitions differ by at most
+    one.
 
-    The turn continues from topic to topic, and skips members that do not subscribe to the topic: with
-    different subscriptions the plan may be uneven.
+    Partitions are dealt to members in turn. The turn continues from topic to topic, and skips members that do
+    not subscribe to the topic: with different subscriptions the plan may be uneven.
     """
 
     name = "roundrobin"
 
     def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
-        """A plan as ``Assignor`` specifies."""
+        """Return a plan, as ``Assignor.assign`` specifies."""
         rows: dict[str, list[TopicPartition]] = {member: [] for member in members}
         places = {member: place for place, member in enumerate(in_order(members))}
         turn = 0  # the next place
@@ -66,7 +67,7 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = {each.name: each for each in _ALL}
 
 
 def assignor(name: str) -> Assignor:
-    """The assignor of this name. Raises ``ValueError``, which lists the known names."""
+    """The assignor with this name. Raises ``ValueError``, which lists the known names."""
     found = ASSIGNORS.get(name)
     if found is None:
         raise ValueError(f"there is no assignor {name!r}; choose {', '.join(map(repr, ASSIGNORS))}")

@@ -1,6 +1,7 @@
 """``sticky``: an even plan that leaves as many partitions as possible with their owners.
 
-``cooperative-sticky`` is that plan in two steps, so that members keep reading during a rebalance.
+``cooperative-sticky`` makes the ``sticky`` plan in two generations, so that members keep reading during a
+rebalance.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class StickyAssignor:
     name = "sticky"
 
     def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
-        """A plan as ``Assignor`` specifies."""
+        """Return a plan, as ``Assignor.assign`` specifies."""
         owner_of = owners(members)
         pools = _pools(members, partition_counts, owner_of)
         share([pool for pool, _ in pools])
@@ -39,10 +40,10 @@ class CooperativeStickyAssignor:
     """Kafka's CooperativeStickyAssignor (KIP-429): a partition never has two owners, and few have none.
 
     A partition that leaves its owner is withheld: no row of this plan has it. Members revoke the partitions
-    that they own and their rows lack, and rejoin. The next plan then gives the withheld partitions, and moves
-    no other one: the rows of this plan are a part of the even plan, so that plan needs no moves, and the
-    sticky assignor finds it or an equivalent one. A group whose members and topics do not change is complete
-    after two generations.
+    that they own and that their rows lack, and rejoin. The next plan then gives the withheld partitions, and
+    moves no other partition: the rows of this plan are a part of the even plan, so that plan needs no moves,
+    and the sticky assignor finds it or an equivalent plan. A group whose members and topics do not change is
+    complete after two generations.
     """
 
     name = "cooperative-sticky"
@@ -51,7 +52,9 @@ class CooperativeStickyAssignor:
         self._sticky = StickyAssignor()
 
     def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
-        """A plan as ``Assignor`` specifies, without the partitions that members have to revoke first."""
+        """Return a plan, as ``Assignor.assign`` specifies, without the partitions that members must first
+        revoke.
+        """
         owner_of = owners(members)
 
         def may_start(partition: TopicPartition, member: str) -> bool:
@@ -69,7 +72,10 @@ def _pools(
     partition_counts: Mapping[str, int],
     owner_of: Mapping[TopicPartition, str | None],
 ) -> list[tuple[Pool, list[TopicPartition]]]:
-    """The partitions, grouped by the members that may have them; unsubscribed claims do not count."""
+    """The partitions, grouped by the members that may have them, as pools.
+
+    A member's claim to a partition of a topic without its subscription does not count.
+    """
     by_name = {name: Member(name) for name in in_order(members)}
     topics_of: dict[tuple[str, ...], list[str]] = {}
     for topic, names in subscribers(members, partition_counts).items():
@@ -95,7 +101,10 @@ def _name(
     owner_of: Mapping[TopicPartition, str | None],
     rows: dict[str, list[TopicPartition]],
 ) -> None:
-    """Turn the counts of a pool into rows: owners keep their first partitions, the others go in turn."""
+    """Turn the counts of a pool into rows of named partitions.
+
+    Owners keep their first partitions; the other partitions go to the members in turn.
+    """
     wanted = {member.name: count for member, count in pool.given.items()}
     free = []
     for partition in partitions:

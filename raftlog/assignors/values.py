@@ -9,12 +9,12 @@ from typing import Protocol, TypeAlias
 from raftlog.types import TopicPartition
 
 Plan: TypeAlias = Mapping[str, frozenset[TopicPartition]]
-"""Partitions by member id. Every member has a row, which may be empty."""
+"""The partitions of each member, by member id. Every member has a row, which may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The topics that a group member subscribes to, and the partitions that it owns, at a rebalance."""
+    """The topics to which a group member subscribes, and the partitions that it owns, at a rebalance."""
 
     topics: frozenset[str]
     owned: frozenset[TopicPartition] = frozenset()  # in the last generation that the member knows
@@ -32,12 +32,12 @@ class Assignor(Protocol):
     """``range``, ``roundrobin``, ``sticky``, ``cooperative-sticky``, or a name chosen by the user."""
 
     def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
-        """A plan for these members. Topics without a partition count do not exist and are left out."""
+        """Return a plan for these members. Topics without a partition count do not exist and get no row."""
         ...
 
 
 def in_order(members: Mapping[str, Subscription]) -> list[str]:
-    """The member ids in the order of Kafka: static members by instance id, then the others by member id.
+    """The member ids in Kafka's order: static members by instance id, then the other members by member id.
 
     A static member keeps its place when it restarts with another member id.
     """
@@ -52,7 +52,7 @@ def in_order(members: Mapping[str, Subscription]) -> list[str]:
 def subscribers(
     members: Mapping[str, Subscription], partition_counts: Mapping[str, int]
 ) -> dict[str, tuple[str, ...]]:
-    """The members of each topic that exists and has subscribers, both in order."""
+    """The members of each topic that exists and has subscribers; topics and members are in order."""
     found: dict[str, list[str]] = {}
     for member in in_order(members):
         for topic in members[member].topics:

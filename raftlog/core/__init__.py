@@ -1,7 +1,7 @@
 """Raft as a deterministic state machine that does no IO.
 
-Decides: elections, which entries to append and truncate, what is committed, and which message may leave
-after which write. Leaves to others: the clock (ticks come in), the disk (``Write`` goes out,
+Decides: elections, which entries to append and truncate, which entries are committed, and which message may
+leave after which write. Leaves to others: the clock (ticks come in), the disk (``Write`` goes out,
 ``WriteFinished`` comes back), the network, and the bytes of entries: the core knows ids and spans only.
 
 Read ``inputs`` and ``ready`` first (what goes in, what comes out, and what the driver must do with it), then

@@ -1,7 +1,7 @@
 """The appends of a leader to each peer: probes, entries, or a snapshot offer.
 
-Decides which entries a peer may get and when they leave. Leaves to others: what a peer's answers mean for
-its ``Progress`` (``leader``), and which peers there are (``peers``).
+Decides which entries a peer may get and when the leader sends them. Leaves to others: what a peer's answers
+mean for its ``Progress`` (``leader``), and which peers exist (``peers``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from raftlog.types import EntryId, Index, NodeId
 
 
 class Appends:
-    """Sends the appends of one leader."""
+    """Sends the appends of one leader to its peers."""
 
     __slots__ = ("_member", "_peers")
 
@@ -24,7 +24,7 @@ class Appends:
         self._peers = peers
 
     def send(self, now: int, heartbeat_round: int) -> None:
-        """Send each peer its due probe, entries or snapshot offer, within its limit of appends."""
+        """Send each peer its due probe, entries or snapshot offer, within the limit of appends in flight."""
         settings, log_end = self._member.settings, self._member.terms.last_index
         in_flight_max = settings.appends_in_flight_max
         for peer, progress in self._peers.progress.items():
@@ -38,7 +38,7 @@ class Appends:
                 self._announce_commit(peer, progress, heartbeat_round)
 
     def may_be_due(self, peer: NodeId, progress: Progress) -> bool:
-        """Whether ``send`` may have something for this peer."""
+        """Whether ``send`` may now have a probe, entries, an offer or a commit index for this peer."""
         settings = self._member.settings
         return (
             progress.probe_is_due
@@ -50,17 +50,19 @@ class Appends:
         )
 
     def last_for(self, peer: NodeId) -> Index:
-        """The last entry that the peer may get; a learner gets committed entries only.
+        """The index of the last entry that the peer may get now; a learner gets committed entries only.
 
-        A candidate may need the peer's vote by a membership that the peer does not know yet. With uncommitted
-        entries the peer would refuse that vote, and no candidate could win if the voters have lost those
-        entries.
+        A candidate may need the learner's vote under a membership that the learner does not know yet. A
+        learner with uncommitted entries would refuse that vote, and no candidate could win if the voters have
+        lost those entries.
         """
         member = self._member
         return member.terms.last_index if peer in member.voters else member.commit_index
 
     def _replicate(self, to: NodeId, progress: Progress, last: Index, now: int) -> bool:
-        """Order an append; if the log no longer has the entries, offer the snapshot and return False."""
+        """Order an append up to ``last``; if the log lacks the entries, offer the snapshot and
+        return False.
+        """
         member = self._member
         first = progress.next_index
         previous = Index(first - 1)
@@ -83,7 +85,7 @@ class Appends:
         return True
 
     def _announce_commit(self, to: NodeId, progress: Progress, heartbeat_round: int) -> None:
-        """Send a follower the commit index at once, limited to its own entries; each index once."""
+        """Send a follower the new commit index at once, limited to entries that it holds; each index once."""
         member = self._member
         if progress.announce(member.commit_index):
             held = member.terms.entry_at(min(progress.match_index, member.commit_index))

@@ -1,8 +1,8 @@
 """Membership changes of a leader: one at a time, each in safe steps.
 
 Decides when a change may begin, what its next entry is, and when it is finished. While voters change, the
-membership is joint; once the joint membership is committed, the next entry leaves it (Raft 6, thesis 4.3).
-Leaves to others: which change to make, such as promoting a learner that has caught up.
+membership is joint; once the joint membership is committed, the next entry ends the joint state (Raft 6,
+thesis 4.3). Leaves to others: which change to make, such as promoting a learner that has caught up.
 """
 
 from __future__ import annotations
@@ -49,19 +49,26 @@ class Changes:
 
     @property
     def _has_committed(self) -> bool:
-        """Whether an entry of this leader is committed.
+        """Whether an entry of this leader's term is committed.
 
-        Before that, another member may hold a change of an earlier leader, and finish it if it is elected.
+        Before that, another member may hold a change of an earlier leader, and finish that change if it is
+        elected.
         """
         member = self._member
         return member.terms.term_at(member.commit_index) == member.term
 
     def begin(self, target: Membership, now: int) -> EntryId:
-        """Append the first step to ``target``. Call only after ``refusal`` has returned None."""
+        """Append the first step of the change to ``target``.
+
+        Call only after ``refusal`` has returned None.
+        """
         return self._append(self._member.membership.enter_joint(target), now)
 
     def advance(self, now: int) -> bool:
-        """Leave the newest, now committed membership if it is joint; return whether the change is over."""
+        """Take the next step after the newest membership was committed; return whether the change is over.
+
+        A joint membership is followed by a membership that is not joint.
+        """
         self.open_index = None
         membership = self._member.membership
         if membership.is_joint:
@@ -69,13 +76,12 @@ class Changes:
         return not membership.is_joint
 
     def _enough_know(self, voters: frozenset[NodeId]) -> bool:
-        """Whether every added voter, and a majority of all, hold the newest membership.
+        """Whether every added voter, and a majority of all voters, hold the newest membership.
 
         A member whose log never named it gives no vote: with such voters a group might elect no leader after
         this leader fails. Learners begin with such a log, and so does an initial replica that opens late. A
-        member that rejoins gives no vote either, and a learner whose connection broke may rejoin: it must
-        reply first.
-        rejoins gives no vote either, and a learner whose connection broke may rejoin: it must reply first.
+        member that rejoins gives no vote either, and a learner whose connection broke may rejoin: the leader
+        must first get a reply from it.
         """
         newest, progress = self._member.memberships.newest, self._peers.progress
         matches = self._peers.match_index(voters)
@@ -86,7 +92,10 @@ class Changes:
         return added <= ready and 2 * len(know_or_lead) > len(voters)
 
     def _append(self, membership: Membership, now: int) -> EntryId:
-        """Append a membership. It is in force at once, here and on each follower that appends it (4.1)."""
+        """Append a membership.
+
+        Each member, from this leader on, follows it as soon as it appends it (4.1).
+        """
         member = self._member
         newest = member.memberships.newest
         require_safe_change(newest.membership, newest.index, member.commit_index, membership)

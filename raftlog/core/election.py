@@ -1,8 +1,8 @@
 """Elections: requesting votes, counting them, and voting for others.
 
-A member first asks whether it would be elected (pre-vote, thesis 9.6), which changes no state anywhere; only
-then does it raise its term and request votes. Its own vote counts, and its requests leave, when the new term
-is durable.
+A member first asks whether it would be elected (pre-vote, thesis 9.6), which changes no state on any member;
+only after a won pre-vote does the member raise its term and request votes. Its own vote counts, and its
+requests leave, when the new term is durable.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Candidate(RoleState):
     __slots__ = ("_asked", "_elapsed_ticks", "_is_pre_vote", "_is_transfer", "_timeout_ticks", "_votes")
 
     def __init__(self, member: Member, *, is_pre_vote: bool, is_transfer: bool) -> None:
-        """Begin to campaign. ``is_transfer``: the leader requested this election, so voters do not refuse."""
+        """Start a pre-vote or an election. ``is_transfer``: by order of the leader, so no voter refuses."""
         super().__init__(member, Role.PRE_CANDIDATE if is_pre_vote else Role.CANDIDATE, None)
         self._is_pre_vote = is_pre_vote
         self._is_transfer = is_transfer
@@ -42,9 +42,9 @@ class Candidate(RoleState):
         return None
 
     def tick(self) -> Role | None:
-        """Start again with a pre-vote after an election timeout.
+        """After an election timeout, start again with a pre-vote.
 
-        The timeout begins when the requests leave, so a slow disk does not shorten it.
+        The timeout begins when the vote requests are sent, so a slow disk does not shorten it.
         """
         if not self._is_pre_vote and self._member.id not in self._votes:
             return None
@@ -62,12 +62,14 @@ class Candidate(RoleState):
         return self._count(member.id, granted=True)
 
     def candidate_is_behind(self) -> None:
-        """Request votes again at the next tick: no campaigning member refuses because its leader is alive."""
+        """Request votes again at the next tick: a voter that campaigns does not refuse because of
+        a leader.
+        """
         if self._is_pre_vote:
             self._timeout_ticks = self._elapsed_ticks + 1
 
     def receive_vote(self, sender: NodeId, reply: VoteReply) -> Role | None:
-        """Count a reply to the current request; replies to earlier requests are ignored."""
+        """Count a reply to the present vote request; ignore replies to earlier requests."""
         answers_this = reply.asked == self._asked and reply.is_pre_vote == self._is_pre_vote
         if not answers_this or sender not in self._member.membership.all_voters:
             return None
@@ -87,7 +89,7 @@ class Candidate(RoleState):
 
 
 def answer_pre_vote(member: Member, candidate: NodeId, request: VoteRequest, *, is_sticky: bool) -> None:
-    """Reply whether this member would vote for the candidate; no state changes."""
+    """Reply whether this member would vote for the candidate, without a change of this member's state."""
     is_new_enough = request.last >= member.newest_durable
     granted = request.term > member.term and not is_sticky and is_new_enough and member.may_vote
     reply = VoteReply(term=member.term, asked=request.term, granted=granted, is_pre_vote=True)

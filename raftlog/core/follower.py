@@ -51,17 +51,17 @@ class Follower(RoleState):
         return None
 
     def write_finished(self) -> Role | None:
-        """Reply to the leader if a member that rejoins now holds all entries that the leader requires."""
+        """Reply to the leader if this rejoining member now durably holds all required entries."""
         if self._has_rejoined():
             self._agree(self._member.matched)
         return None
 
     def depends_on(self, peer: NodeId) -> bool:
-        """Whether ``peer`` is the leader: a follower depends on no other peer."""
+        """Whether ``peer`` is the leader: the loss of any other peer changes nothing for a follower."""
         return peer == self.leader
 
     def unquiesced(self) -> None:
-        """Restart the election timer: the leader owed no heartbeat until now."""
+        """Restart the election timer: while the group was quiescent, the leader had to send no heartbeat."""
         self._reset_election_timer()
 
     def vote_given(self) -> Role | None:
@@ -72,9 +72,9 @@ class Follower(RoleState):
     def peer_unreachable(self, peer: NodeId) -> None:
         """Forget the leader if it is ``peer``, and campaign soon.
 
-        The other voters notice the loss at about the same time. Each waits by its campaign rank, which all
-        voters know and which differs from group to group: so no two voters split the votes, and the groups
-        that one node led do not all elect the same new leader.
+        The other voters notice the loss at about the same time. Each voter waits by its campaign rank, which
+        all voters know and which differs from group to group. So no two voters split the votes, and the
+        groups that one node led do not all elect the same new leader.
         """
         if peer == self.leader:
             self.leader = None
@@ -82,13 +82,13 @@ class Follower(RoleState):
             self._member.request_ready()
 
     def candidate_is_behind(self) -> None:
-        """Campaign soon where no leader is known: the candidate cannot win without this member."""
+        """Campaign soon if no leader is known: the refused candidate cannot win without this member."""
         if self.leader is None and self._member.may_campaign:
             left = self._timeout_ticks - self._silent_ticks
             self._campaign_within(min(left, self._ticks_by_rank()))
 
     def receive_heartbeat(self, sender: NodeId, heartbeat: Heartbeat) -> None:
-        """Learn the commit index; become quiescent with the leader if no work is open here."""
+        """Learn the commit index; become quiescent with the leader if this member has no open work."""
         member = self._member
         self._silent_ticks = 0
         self._learn_commit(heartbeat)
@@ -140,13 +140,13 @@ class Follower(RoleState):
             member.fetch(FetchSnapshot(self.leader, snapshot, offer.membership))
 
     def receive_rejoin_response(self, response: RejoinResponse) -> None:
-        """Note which entries the log must hold before this incarnation counts in quorums."""
+        """Note up to which index the log must reach before this incarnation counts in quorums."""
         if response.rejoining == self._member.rejoining:
             self._member.require_for_rejoin(response.last)
             self._agree(self._member.matched)
 
     def remind_leader(self) -> None:
-        """Send the leader a reply: a quiescent leader becomes active, a leader that is lost stays silent.
+        """Send the leader a reply that makes a quiescent leader active; a lost leader will not answer.
 
         The reply echoes no round: the leader's last heartbeat may not have arrived here.
         """
@@ -154,7 +154,7 @@ class Follower(RoleState):
             self._echo(self.leader, NO_ROUND)
 
     def receive_timeout_now(self, sender: NodeId, message: TimeoutNow) -> bool:
-        """Learn the commit index, and campaign if this member may lead."""
+        """Learn the commit index, and return whether to hold an election: only if this member may win one."""
         member = self._member
         may_stand = member.is_voter and member.may_vote
         if not may_stand or self.leader != sender:
@@ -168,10 +168,11 @@ class Follower(RoleState):
         return None
 
     def _learn_commit(self, told: Heartbeat | TimeoutNow) -> None:
-        """Commit up to the leader's commit index, if this log holds the leader's entry there.
+        """Commit up to the leader's commit index, if this log holds the leader's entry at that index.
 
-        The leader relies on what a replica held before the replica lost a part of its log: an older copy of a
-        disk, not yet marked as such, can have other entries at these indexes. Appends compare the logs.
+        The entry is compared because the leader relies on what a replica held before the replica lost a part
+        of its log: an older copy of a disk, not yet marked as such, can have other entries at these indexes.
+        Appends compare the logs, too.
         """
         member = self._member
         if told.commit_index > member.commit_index and not member.rejoining:
@@ -188,7 +189,7 @@ class Follower(RoleState):
         self._timeout_ticks = ticks
 
     def _ticks_by_rank(self) -> int:
-        """The ticks to wait, so that members with a lower campaign rank campaign first."""
+        """The ticks to wait before a campaign: members with a lower campaign rank wait a shorter time."""
         member = self._member
         settings = member.settings
         voters = sorted(member.membership.all_voters - member.unreachable)
@@ -198,7 +199,7 @@ class Follower(RoleState):
         return 1 + rank * max(2, settings.election_ticks // 3) + member.rng.randint(0, 1)
 
     def _wait_to_be_told(self) -> None:
-        """Remind the leader once, if this member must not campaign; then become quiescent."""
+        """Remind the leader once, then become quiescent: this member must not campaign."""
         member = self._member
         if self.leader is not None:
             self.remind_leader()
@@ -211,7 +212,7 @@ class Follower(RoleState):
             member.quiesce()
 
     def _agree(self, matched: Index) -> None:
-        """Reply, once the log up to ``matched`` is durable, that it equals the leader's up to there."""
+        """Reply that this log equals the leader's up to ``matched``, once the log is durable up to there."""
         member = self._member
         if self.leader is None:
             return
@@ -233,7 +234,10 @@ class Follower(RoleState):
         member.send(leader, reply)
 
     def _may_quiesce(self, commit_index: Index) -> bool:
-        """Whether no work is open here. A tail that the leader lacks may stay: the next append removes it."""
+        """Whether this member has no open work.
+
+        Entries that the leader lacks may stay: the next append removes them.
+        """
         return self._member.commit_index == commit_index and self._member.writes.all_finished
 
     def _take_in(self, span: EntrySpan) -> Index:

@@ -14,16 +14,17 @@ class Tick(Struct, frozen=True):
 
 
 class Receive(Struct, frozen=True):
-    """A message has arrived. After each message with entries the driver takes the ready at once."""
+    """A message has arrived. If it has entries, the driver calls ``take_ready`` before the next input."""
 
     sender: NodeId
     message: Message
 
 
 class Propose(Struct, frozen=True):
-    """Append ``index_count`` indexes: a batch of n records spans n.
+    """A proposal: append ``index_count`` indexes, one for each record of a batch.
 
-    Without a token the core sends no answer: the driver sees by the last index whether they were appended.
+    Without a token the core sends no answer: the driver sees by the last index whether the indexes were
+    appended.
     """
 
     token: Token | None
@@ -37,10 +38,10 @@ class ConfirmRead(Struct, frozen=True):
 
 
 class ChangeMembership(Struct, frozen=True):
-    """Make ``target`` the membership, one change at a time (thesis 4.3).
+    """A request to make ``target`` the membership, one change at a time (thesis 4.3).
 
-    ``Appended`` names its first entry. The change is finished when ``target`` is in force and committed;
-    until then a new leader may undo it.
+    The answer ``Appended`` names the first entry of the change. The change is finished when ``target`` is in
+    force and committed; until then a new leader may undo the change.
     """
 
     token: Token
@@ -54,21 +55,24 @@ class TransferLeadership(Struct, frozen=True):
 
 
 class Campaign(Struct, frozen=True):
-    """Hold an election now. A new group's first replica gets this input, so that leaders spread evenly."""
+    """An order to hold an election now.
+
+    The first replica of a new group gets one, to spread leaders evenly.
+    """
 
 
 class Unquiesce(Struct, frozen=True):
-    """Make sure that there is a leader: a request has arrived that only a leader can answer."""
+    """An order to make sure that there is a leader: a request has arrived that only a leader can answer."""
 
 
 class WriteFinished(Struct, frozen=True):
-    """The write is durable. Writes finish in the order in which they were handed out."""
+    """A write is durable. Writes finish in the order in which they were handed out."""
 
     write_id: WriteId
 
 
 class HardStateSaved(Struct, frozen=True):
-    """The hard states of this write and of all earlier writes are durable, but not all of their entries.
+    """The hard states of this write and of all earlier writes are durable, but some of their entries are not.
 
     Entries may wait for room on a full disk; a hard state needs no room.
     """
@@ -79,7 +83,8 @@ class HardStateSaved(Struct, frozen=True):
 class AppendCut(Struct, frozen=True):
     """Entries that were ordered for ``to`` were sent only up to ``last``.
 
-    An append has a limit of bytes. While entries are read from the disk, no other ordered append is sent.
+    The driver limits the bytes of an append. While it reads entries from the disk for a peer, it sends no
+    other ordered append to that peer.
     """
 
     to: NodeId
@@ -87,9 +92,9 @@ class AppendCut(Struct, frozen=True):
 
 
 class AppendDropped(Struct, frozen=True):
-    """An append that was ordered for ``to`` was not sent: no room, or the log has changed meanwhile.
+    """An append that was ordered for ``to`` was not sent, for lack of room or because the log has changed.
 
-    The leader orders no entries for ``to`` until its next reply.
+    The leader orders no entries for ``to`` until the next reply of ``to``.
     """
 
     to: NodeId
@@ -102,19 +107,19 @@ class PeerUnreachable(Struct, frozen=True):
 
 
 class PeerReachable(Struct, frozen=True):
-    """The node of an unreachable peer is heard again."""
+    """The node of an unreachable peer has answered again."""
 
     peer: NodeId
 
 
 class LogTruncatedPrefix(Struct, frozen=True):
-    """The log now begins after ``snapshot``; the removed entries were committed and durable here."""
+    """The log now begins after ``snapshot``; the removed entries were committed, and durable on this disk."""
 
     snapshot: EntryId
 
 
 class SnapshotInstalled(Struct, frozen=True):
-    """The log is empty and begins durably after ``snapshot``; the state machine has the snapshot's state.
+    """The log is empty and begins durably after ``snapshot``, whose state the state machine now has.
 
     The driver asks ``Raft.may_install`` just before it replaces the log and the state.
     """

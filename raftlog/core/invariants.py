@@ -1,9 +1,8 @@
-"""Assertions that hold in every member at all times, each placed where it could break.
+"""Assertions that hold in every member at all times, each called at the place where a bug could break it.
 
 Each function raises ``InvariantViolated`` with the numbers that prove the violation. The state of this
 replica is then wrong, and the process must stop. A lost, repeated, delayed or reordered message never causes
-a violation. The numbers
-in parentheses are those of ``docs/invariants.md``.
+a violation. The numbers in parentheses are those of ``docs/invariants.md``.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def require_term_rises(current: Term, new: Term) -> None:
 
 
 def require_one_vote(term: Term, known: NodeId | None, candidate: NodeId) -> None:
-    """Check that a member votes for one candidate a term (I28, Raft 5.2)."""
+    """Check that a member votes for one candidate only in each term (I28, Raft 5.2)."""
     if known not in (None, candidate):
         raise InvariantViolated(f"a vote for {candidate} in term {term}, after a vote for {known}")
 
@@ -59,13 +58,15 @@ def require_terms_in_order(term: Term, log_last_term: Term) -> None:
 
 
 def require_index_known(index: Index, snapshot: Index, last: Index) -> None:
-    """Check that the term of an index is known: terms are known from the entry just before the log on."""
+    """Check that the term of an index is known: of an entry of the log, or of the entry just
+    before the log.
+    """
     if not snapshot <= index <= last:
         raise InvariantViolated(f"no term is known for index {index}: the log knows {snapshot}..{last}")
 
 
 def require_held(entry: EntryId, term: Term) -> None:
-    """Check that the log holds the entry after which it is cut."""
+    """Check that the log holds the entry up to which its prefix is removed."""
     if entry.term != term:
         raise InvariantViolated(f"the log holds term {term} at index {entry.index}, and is cut at {entry}")
 
@@ -77,7 +78,7 @@ def require_handed_out(write_id: WriteId, newest: WriteId) -> None:
 
 
 def require_durable_in_log(durable_index: Index, last: Index) -> None:
-    """Check that the durable index does not pass the log's last index (I5)."""
+    """Check that the durable index is not above the last index of the log (I5)."""
     if durable_index > last:
         raise InvariantViolated(f"durable index {durable_index} lies after the last index {last}")
 
@@ -86,7 +87,7 @@ def require_durable_in_log(durable_index: Index, last: Index) -> None:
 
 
 def require_commit_in_log(commit_index: Index, last: Index) -> None:
-    """Check that the commit index does not pass the log's last index (I5)."""
+    """Check that the commit index is not above the last index of the log (I5)."""
     if commit_index > last:
         raise InvariantViolated(f"commit index {commit_index} lies after the last index {last}")
 
@@ -100,7 +101,9 @@ def require_commit_spared(first_removed: Index, commit_index: Index) -> None:
 
 
 def require_settled(snapshot: EntryId, commit_index: Index, durable_index: Index) -> None:
-    """Check that a prefix truncation removes only entries that are committed, and durable here (I22)."""
+    """Check that a prefix truncation removes only entries that are committed, and durable on this
+    disk (I22).
+    """
     if snapshot.index > min(commit_index, durable_index):
         raise InvariantViolated(
             f"the log is cut at {snapshot.index}, with commit index {commit_index} "
@@ -109,7 +112,9 @@ def require_settled(snapshot: EntryId, commit_index: Index, durable_index: Index
 
 
 def require_may_install(snapshot: EntryId, *, may_install: bool) -> None:
-    """Check that a snapshot replaces no log that holds it, and no log with writes in flight (Raft 7)."""
+    """Check that a snapshot replaces no log that holds its entry, and no log with writes in
+    flight (Raft 7).
+    """
     if not may_install:
         raise InvariantViolated(f"snapshot {snapshot} has replaced a log that must not be replaced")
 
@@ -124,6 +129,9 @@ def require_safe_change(before: Membership, index: Index, commit_index: Index, a
 
 
 def require_nothing_open(last: Index, match_indexes: Iterable[Index], *, writes_finished: bool) -> None:
-    """Check that a quiescent member's disk, and as a leader every reachable peer, has its log (I29)."""
+    """Check that before a member becomes quiescent, its disk has its whole log (I29).
+
+    For a leader, also check that every reachable peer has the whole log.
+    """
     if not writes_finished or any(match_index < last for match_index in match_indexes):
         raise InvariantViolated(f"quiescent at {last}, with unfinished writes or peers that lack entries")

@@ -1,8 +1,9 @@
-"""The leader: appends proposals, decides what is committed, confirms reads, and notices a lost quorum.
+"""The leader: appends proposals, decides which entries are committed, confirms reads, and notices a lost
+quorum.
 
 Leaves to others: the messages to each peer (``appends``), which peers count (``peers``), and the steps of a
-membership change (``changes``). Entries leave when the ready is taken, so that proposals made together are
-sent together. Time is counted in ticks since the election.
+membership change (``changes``). Entries are sent when the driver calls ``take_ready``, so that proposals made
+together are sent together. Time is counted in ticks since the election.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _ROUND: Final = attrgetter("round")
 
 @dataclass(frozen=True, slots=True)
 class _Transfer:
-    """A leadership transfer that is under way; proposals are refused meanwhile."""
+    """A leadership transfer in progress; the leader refuses proposals meanwhile."""
 
     to: NodeId
     until_tick: int
@@ -66,7 +67,7 @@ class Leader(RoleState):
     )
 
     def __init__(self, member: Member) -> None:
-        """Start to lead the term of ``member``."""
+        """Start to lead in the present term of ``member``."""
         last = member.terms.last_index
         has_tail = last > member.commit_index
         super().__init__(member, Role.LEADER, member.id)
@@ -95,7 +96,7 @@ class Leader(RoleState):
 
     @property
     def is_sticky(self) -> bool:
-        """True: this member is the leader; check-quorum notices a lost quorum."""
+        """True: this member is itself the leader that is alive; check-quorum notices a lost quorum."""
         return True
 
     @property
@@ -114,12 +115,12 @@ class Leader(RoleState):
 
     @property
     def awaiting_snapshot(self) -> frozenset[NodeId]:
-        """Peers that need entries from before the leader's log."""
+        """Peers that need a snapshot, because they need entries that are deleted from the leader's log."""
         return self._peers.awaiting_snapshot
 
     @property
     def rejoining(self) -> Mapping[NodeId, frozenset[NodeId]]:
-        """Peers that rejoin, each with the voters that have not yet confirmed this leader for it."""
+        """Peers that rejoin, each with the voters that have yet to confirm this leader for that peer."""
         return self._peers.rejoining
 
     @property
@@ -128,7 +129,7 @@ class Leader(RoleState):
         return {peer: self._now - progress.heard_tick for peer, progress in self._peers.progress.items()}
 
     def depends_on(self, peer: NodeId) -> bool:
-        """Whether ``peer`` is not known to be unreachable: a leader depends on all such peers."""
+        """Whether ``peer`` is not known to be unreachable: a leader needs the replies of all such peers."""
         return peer not in self._member.unreachable
 
     def tick(self) -> Role | None:
@@ -143,14 +144,16 @@ class Leader(RoleState):
         return None
 
     def write_finished(self) -> Role | None:
-        """Commit entries that are now durable on a quorum, and continue a transfer."""
+        """Commit entries that are now durable on a quorum, and take the next step of a leadership
+        transfer.
+        """
         change = self._advance_commit()
         if self._transfer is not None:
             self._try_transfer()
         return change
 
     def unquiesced(self) -> None:
-        """Restart the silence of every peer, and send heartbeats at the next tick."""
+        """Count the silence of every peer from now on, and send heartbeats at the next tick."""
         for progress in self._peers.progress.values():
             progress.restart_silence(self._now)
         self._quorum_lost_tick = self._now + self._member.settings.election_ticks
@@ -159,14 +162,14 @@ class Leader(RoleState):
         self._mark_active()
 
     def resign(self, leader: NodeId | None) -> None:
-        """Refuse the reads that still wait; the role ends."""
+        """Refuse all waiting reads with the name of the new leader: this member no longer leads."""
         self._reads.refuse_all(leader)
 
     def campaign(self) -> None:
         """Do nothing: a leader needs no election."""
 
     def propose(self, token: Token | None, index_count: int) -> None:
-        """Append at once; the entries leave when the ready is taken."""
+        """Append the indexes at once; followers get the new entries when the driver calls ``take_ready``."""
         member = self._member
         if self._transfer is not None:
             if token is not None:
@@ -180,7 +183,7 @@ class Leader(RoleState):
         self._mark_active()
 
     def change_membership(self, token: Token, target: Membership) -> None:
-        """Append the first step to ``target``; the next step follows once it is committed (thesis 4.3)."""
+        """Append the first step to ``target``; the next step follows its commit (thesis 4.3)."""
         member = self._member
         if self._transfer is not None:
             member.refuse(token, None, RefusalReason.TRANSFERRING)
@@ -194,13 +197,16 @@ class Leader(RoleState):
         self._mark_active()
 
     def confirm_read(self, token: Token) -> None:
-        """Queue a linearizable read; reads that arrive during one heartbeat round share the next round."""
+        """Queue a linearizable read; reads that arrive during a heartbeat round wait for the next round."""
         self._reads.ask(token, self._round)
         self._confirm_reads()
         self._mark_active()
 
     def transfer(self, to: NodeId) -> None:
-        """Transfer leadership once ``to`` has the whole log, committed; give up after an election timeout."""
+        """Transfer leadership once ``to`` holds the whole log and all entries are committed.
+
+        The transfer is given up after an election timeout.
+        """
         progress = self._peers.progress.get(to)
         if progress is None or progress.rejoining or to not in self._member.membership.voters:
             return
@@ -219,21 +225,21 @@ class Leader(RoleState):
         self._mark_active()
 
     def peer_reachable(self) -> None:
-        """Keep the group active until the peer has the whole log."""
+        """Keep the group active until the reachable peer has the whole log."""
         self._mark_active()
 
     def append_dropped(self, to: NodeId) -> None:
-        """Probe again at the next reply, as after a broken connection."""
+        """Probe ``to`` again after its next reply, as after a broken connection."""
         self.peer_unreachable(to)
 
     def append_cut(self, to: NodeId, last: Index) -> None:
-        """Send the entries that were cut off, as far as the appends in flight allow."""
+        """Send ``to`` the entries after ``last``, as far as the limit of appends in flight allows."""
         progress = self._peers.progress.get(to)
         if progress is not None and progress.cut(last):
             self._call_for_work()
 
     def receive_append_reply(self, sender: NodeId, reply: AppendReply) -> Role | None:
-        """Learn up to which index a follower's log is equal, or where to probe next."""
+        """Learn up to which index a follower's log equals this log, or at which index to probe next."""
         progress, last_index = self._peers.progress.get(sender), self._member.terms.last_index
         if progress is None:
             return None
@@ -261,7 +267,7 @@ class Leader(RoleState):
         return change
 
     def receive_heartbeat_reply(self, sender: NodeId, reply: HeartbeatReply) -> None:
-        """Learn which round a follower has echoed, and probe if it has stalled."""
+        """Note which heartbeat round a follower has echoed, and probe a follower that makes no progress."""
         now, progress = self._now, self._peers.progress.get(sender)
         if progress is None:
             return
@@ -310,7 +316,7 @@ class Leader(RoleState):
             self._peers.drop_removed(self._now)
 
     def _broadcast(self, *, quiesces: bool) -> None:
-        """Begin a heartbeat round. ``Heartbeat`` explains which commit index each follower gets."""
+        """Begin a heartbeat round. Class ``Heartbeat`` says which commit index each follower gets."""
         member = self._member
         commit_index = member.commit_index
         self._round += 1
@@ -337,11 +343,11 @@ class Leader(RoleState):
     def is_late(self, sender: NodeId, message: Message) -> bool:
         """Whether a message is the echo of an old heartbeat round, which must not make the group active.
 
-        A follower that disagrees echoes the newest round, too. A reminder echoes no round, since the
-        follower may have missed the newest one.
+        A follower that does not become quiescent echoes the newest round, so its reply is not late. A
+        reminder echoes no round, since the follower may have missed the newest one.
 
-        Old echoes are normal where a message takes longer than a heartbeat interval. Messages of an
-        unreachable sender are never late: a leader that became quiescent without the sender must hear them.
+        Old echoes are normal if a message takes longer than a heartbeat interval. Messages of an unreachable
+        sender are never late: a leader that became quiescent without the sender must hear them.
         """
         return (
             isinstance(message, HeartbeatReply)
@@ -355,11 +361,11 @@ class Leader(RoleState):
         """Whether every reachable peer holds the whole log and knows its commit index.
 
         A peer knows the commit index once it has echoed a round that began after the last activity.
-        Unreachable peers do not count; ``peer_reachable`` reports their return. A quorum always
-        counts: a leader that does not hear a quorum steps down before it may become quiescent.
+        Unreachable peers do not count; ``peer_reachable`` reports their return. At least a quorum is always
+        reachable: a leader that does not hear a quorum steps down before it may become quiescent.
 
-        A peer that has lost its files since then may have rejoined, and its replies may be lost: its match
-        index is then unknown, and the leader continues to send heartbeats.
+        A peer may have lost its files and rejoined since its last reply, and its later replies may be lost.
+        Its match index is then unknown, and the leader continues to send heartbeats.
         """
         active_round, last = self._active_round, self._member.terms.last_index
         return (
@@ -378,7 +384,9 @@ class Leader(RoleState):
         return [progress for peer, progress in self._peers.progress.items() if peer not in unreachable]
 
     def _advance_commit(self) -> Role | None:
-        """Commit entries that are durable on a quorum, if the last is of this term (Raft 5.3, 5.4.2)."""
+        """Commit entries that are durable on a quorum, if the last of them is of this term (Raft
+        5.3, 5.4.2).
+        """
         member = self._member
         index = Index(self._peers.reached_by_quorum(member.writes.durable_index, _MATCH_INDEX))
         if index <= member.commit_index or index < self._first_own_index:
@@ -393,7 +401,9 @@ class Leader(RoleState):
         return None
 
     def _advance_change(self) -> Role | None:
-        """Take the next step of a change; after the last one, step down if not a voter (4.2.2)."""
+        """Take the next step of a membership change; step down if the last step removes this
+        voter (4.2.2).
+        """
         member = self._member
         is_over = self._changes.advance(self._now)
         if member.is_voter or not is_over:
@@ -415,7 +425,7 @@ class Leader(RoleState):
             self._call_for_work()
 
     def _try_transfer(self) -> None:
-        """Tell the target to campaign once it has the whole log and all of it is committed."""
+        """Order the target to campaign once it holds the whole log and all entries are committed."""
         member, transfer = self._member, self._transfer
         if transfer is None:
             return

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Member:
-    """One member in any role. The roles read its fields; only its methods change them."""
+    """One member of a Raft group in any role. The roles read its fields; only its methods change them."""
 
     __slots__ = (
         "_commit_told",
@@ -113,10 +113,10 @@ class Member:
 
     @property
     def rejoining_told(self) -> int:
-        """The ``rejoining`` number for replies that leave before a write is durable.
+        """The ``rejoining`` number in replies that are sent before a write is durable.
 
-        The number stays until the end of rejoining is durable: after a crash the member would rejoin again,
-        and a leader that had counted the member could be left without a majority.
+        After rejoining has ended, the number stays until that end is durable: after a crash the member would
+        rejoin again, and a leader that had counted the member could be left without a majority.
         """
         return self.rejoining or (0 if self.writes.hard_state_is_durable else self._rejoined_from)
 
@@ -124,8 +124,8 @@ class Member:
     def newest_durable(self) -> EntryId:
         """The newest durable entry, which elections compare (5.4.1).
 
-        All acknowledged entries are durable. Other entries may wait for long on a full disk: they must
-        neither prevent a vote for a log without them, nor win an election.
+        All acknowledged entries are durable. Entries that are not durable may wait for long on a full disk:
+        they must neither prevent a vote for a log without them, nor win an election.
         """
         index = self.writes.durable_index
         return EntryId(self.terms.term_at(index), index)
@@ -139,18 +139,18 @@ class Member:
         return self.may_vote and self.memberships.votes_since(self.commit_index, self.id)
 
     def may_install(self, snapshot: EntryId) -> bool:
-        """Whether a snapshot may replace the log now: it is newer, not in the log, and no write is open."""
+        """Whether a snapshot may replace the log: it is uncommitted, not in the log, and no write is open."""
         return (
             snapshot.index > self.commit_index and not self.terms.holds(snapshot) and self.writes.all_finished
         )
 
     def election_timeout(self) -> int:
-        """The ticks to wait for a leader: random, so that two members seldom campaign together."""
+        """The ticks to wait for a leader before a campaign: random, so that members seldom collide."""
         ticks = self.settings.election_ticks
         return self.rng.randint(ticks + 1, 2 * ticks)
 
     def enter_term(self, term: Term, voted_for: NodeId | None) -> None:
-        """Enter a later term. Votes and accepted appends of that term leave once the term is durable."""
+        """Enter a later term. Votes and accepted appends of that term are sent once the term is durable."""
         invariants.require_term_rises(self.term, term)
         self.term = term
         self.matched = BEFORE_LOG.index
@@ -158,7 +158,7 @@ class Member:
         self._save_vote(voted_for)
 
     def vote(self, voted_for: NodeId | None) -> None:
-        """Vote in this term; the vote becomes durable with the next write."""
+        """Vote for a candidate in this term; the vote becomes durable with the next write."""
         if voted_for is not None:
             invariants.require_one_vote(self.term, self.voted_for, voted_for)
         self._save_vote(voted_for)
@@ -179,7 +179,7 @@ class Member:
     def append(
         self, term: Term, first: Index, last: Index, kind: EntryKind, membership: Membership | None = None
     ) -> None:
-        """Add entries to the log and to the next write; a membership is in force at once (thesis 4.1)."""
+        """Add entries to the log and to the next write. A membership is in force at once (thesis 4.1)."""
         self.terms.append(term, first, last)
         self.writes.append(term, first, last, kind, membership)
         if membership is not None:
@@ -188,7 +188,9 @@ class Member:
         self.has_news = True
 
     def truncate(self, first_removed: Index) -> None:
-        """Remove uncommitted entries, here and with the next write."""
+        """Remove uncommitted entries from the log, and order their removal from the disk with the
+        next write.
+        """
         invariants.require_commit_spared(first_removed, self.commit_index)
         self.terms.truncate(first_removed)
         self.writes.truncate(first_removed)
@@ -197,7 +199,7 @@ class Member:
         self.has_news = True
 
     def truncate_prefix(self, snapshot: EntryId) -> None:
-        """Forget the log up to ``snapshot``; later calls for the same or an older snapshot do nothing."""
+        """Forget the log up to ``snapshot``. Do nothing if the log already begins there or later."""
         if snapshot.index > self.terms.snapshot.index:
             invariants.require_settled(snapshot, self.commit_index, self.writes.durable_index)
             self.terms.truncate_prefix(snapshot)
@@ -205,7 +207,9 @@ class Member:
             self._adopt()
 
     def restart(self, snapshot: EntryId, membership: Membership) -> None:
-        """Restart the log after a snapshot that replaced it; its entry is committed, durable and applied."""
+        """Restart the log after a snapshot replaced it: the snapshot's entry is committed, durable and
+        applied.
+        """
         invariants.require_may_install(snapshot, may_install=self.may_install(snapshot))
         self.terms = TermMap(snapshot, (), snapshot)
         self.writes.restart(snapshot.index)
@@ -216,7 +220,7 @@ class Member:
         self.has_news = True
 
     def quiesce(self, match_indexes: Iterable[Index] = ()) -> None:
-        """Stop needing ticks until the next input; ``match_indexes``: of all peers, if this member leads."""
+        """Need no ticks until the next input. ``match_indexes``: of all peers, if this member leads."""
         invariants.require_nothing_open(
             self.terms.last_index, match_indexes, writes_finished=self.writes.all_finished
         )
@@ -227,7 +231,7 @@ class Member:
         self.is_quiescent = False
 
     def request_ready(self) -> None:
-        """Make the next ``take_ready`` look for work."""
+        """Make the next ``take_ready`` gather messages, although no other news requires it."""
         self.has_news = True
 
     def agree(self, matched: Index) -> None:
@@ -235,7 +239,7 @@ class Member:
         self.matched = max(self.matched, matched)
 
     def require_for_rejoin(self, last: Index) -> None:
-        """Note that this term's leader requires the entries up to ``last`` before the member counts."""
+        """Note that the leader requires the entries up to ``last`` before this rejoining member counts."""
         self.rejoin_last = last
 
     def commit_to(self, index: Index) -> None:
@@ -246,12 +250,12 @@ class Member:
             self.has_news = True
 
     def send(self, to: NodeId, message: Message) -> None:
-        """Send a message that depends on no write."""
+        """Put a message that waits for no write into the outbox."""
         self._outgoing.append(Envelope(to, message))
         self.has_news = True
 
     def refuse_append(self, to: NodeId, request: AppendRequest | SnapshotOffer) -> None:
-        """Send the current term to a leader of an earlier term."""
+        """Reject an append or a snapshot offer of an earlier term; the reply has the current term."""
         index = request.previous.index if isinstance(request, AppendRequest) else request.snapshot.index
         refusal = AppendReply(
             term=self.term, accepted=False, match_index=index, rejoining=self.rejoining_told
@@ -259,14 +263,14 @@ class Member:
         self.send(to, refusal)
 
     def send_when_durable(self, to: NodeId, message: Message, index: Index) -> None:
-        """Send a message once the hard state and the log up to ``index`` are durable."""
+        """Send a message once the hard state, and the log up to ``index``, are durable."""
         envelope = Envelope(to, message)
         if not self.writes.hold_back(envelope, index):
             self._outgoing.append(envelope)
         self.has_news = True
 
     def replicate(self, request: Replicate) -> None:
-        """Order the driver to send entries."""
+        """Order the driver to send the entries that the request names."""
         self._replicate.append(request)
 
     def fetch(self, request: FetchSnapshot) -> None:
@@ -275,12 +279,12 @@ class Member:
         self.has_news = True
 
     def settle(self, settled: Settled) -> None:
-        """Answer a request."""
+        """Add the answer to a request to the next ``Ready``."""
         self._settled.append(settled)
         self.has_news = True
 
     def finish_write(self, write_id: WriteId) -> None:
-        """Mark a write durable: release the messages that waited for it."""
+        """Mark a write durable, and put the messages that waited for it into the outbox."""
         released = self.writes.finish(write_id)
         if self.writes.durable_index > self.terms.last_index:
             invariants.require_durable_in_log(self.writes.durable_index, self.terms.last_index)
@@ -289,14 +293,14 @@ class Member:
             self.has_news = True
 
     def hard_state_saved(self, write_id: WriteId) -> None:
-        """Mark the hard state of a write durable: release the messages that waited for it alone."""
+        """Mark the hard state of a write durable, and release the messages that waited only for it."""
         released = self.writes.hard_state_saved(write_id)
         if released:
             self._outgoing += released
             self.has_news = True
 
     def gathered(self, role_change: RoleChange | None) -> Ready | None:
-        """All work since the last ready, or None."""
+        """All work since the last call, as a ``Ready``; None if there is no work."""
         self.has_news = False
         write = self.writes.take()
         commit_index = None
@@ -340,11 +344,11 @@ class Member:
     def refuse(
         self, token: Token, leader: NodeId | None, reason: RefusalReason = RefusalReason.NOT_LEADER
     ) -> None:
-        """Refuse a request and name the leader to ask instead."""
+        """Answer a request with a refusal that has the reason and the leader to ask instead."""
         self.settle(Refused(token, leader, reason))
 
     def _adopt(self) -> None:
-        """Put the newest membership in the log in force, committed or not."""
+        """Put the newest membership of the log in force, whether it is committed or not."""
         newest = self.memberships.newest
         self.membership = membership = newest.membership
         self.membership_index = newest.index  # the snapshot's if the log begins after it

@@ -1,7 +1,7 @@
 """The members of a Raft group, and the index from which each membership is in force.
 
-Decides which safe steps a change has (joint consensus, Raft 6, thesis 4.3). Leaves to others: when a step may
-be taken (``changes``) and how majorities are counted (``quorum``).
+Decides the safe steps of a change (joint consensus, Raft 6, thesis 4.3). Leaves to others: when a step may be
+taken (``changes``) and how majorities are counted (``quorum``).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class Membership:
     """The voters and the learners of a group.
 
     While ``outgoing`` is not empty the membership is *joint*: every decision needs a majority of ``voters``
-    and one of ``outgoing``. A voter that becomes a learner is in ``outgoing`` and in ``learners`` meanwhile,
-    and still votes.
+    and a majority of ``outgoing``. A voter that becomes a learner is in ``outgoing`` and in ``learners``
+    meanwhile, and still votes.
     """
 
     voters: frozenset[NodeId]
@@ -32,17 +32,17 @@ class Membership:
 
     @property
     def halves(self) -> tuple[frozenset[NodeId], ...]:
-        """The sets of voters that must each agree by majority: one, or two while joint."""
+        """The sets of voters that must each agree by majority: two sets while joint, else one."""
         return (self.voters, self.outgoing) if self.outgoing else (self.voters,)
 
     @property
     def all_voters(self) -> frozenset[NodeId]:
-        """The voters of both halves."""
+        """The voters of both halves together."""
         return self.voters | self.outgoing if self.outgoing else self.voters
 
     @property
     def members(self) -> frozenset[NodeId]:
-        """All nodes that receive the log."""
+        """All nodes that receive the log: voters and learners."""
         return self.voters | self.outgoing | self.learners
 
     def enter_joint(self, target: Membership) -> Membership:
@@ -69,15 +69,18 @@ class MembershipEntry:
 
 
 class Memberships:
-    """The memberships of one log, oldest first: the membership just before the log, then those in the log.
+    """The memberships of one log, oldest first: first the membership just before the log.
 
-    The newest membership is in force, committed or not (thesis 4.1). A truncation restores the previous one.
+    The newest membership is in force, committed or not (thesis 4.1). A truncation restores the previous
+    membership.
     """
 
     __slots__ = ("_entries",)
 
     def __init__(self, snapshot: Index, membership: Membership, entries: Sequence[MembershipEntry]) -> None:
-        """``membership`` was in force just before the log, at ``snapshot``; ``entries`` are in the log."""
+        """Start with the membership in force at ``snapshot``, just before the log, and the
+        ``entries`` in it.
+        """
         self._entries = [MembershipEntry(snapshot, membership), *entries]
 
     @property
@@ -87,7 +90,7 @@ class Memberships:
 
     @property
     def newest(self) -> MembershipEntry:
-        """The membership in force."""
+        """The newest membership, which is in force, and its index."""
         return self._entries[-1]
 
     def at(self, index: Index) -> Membership:
@@ -97,10 +100,10 @@ class Memberships:
         )
 
     def quorum_since(self, index: Index) -> int:
-        """The fewest voters that are a majority in any membership in force at ``index`` or later.
+        """The size of the smallest majority of any membership in force at ``index`` or later.
 
-        At least so many voters hold what is committed at ``index``: a change is committed by a majority of
-        the voters of the old membership, and that majority holds all earlier entries.
+        At least so many voters hold each entry that is committed at ``index``: a change is committed by a
+        majority of the voters of the old membership, and that majority holds all earlier entries.
         """
         newest = self._entries[-1]
         quorum = len(newest.membership.voters) // 2 + 1
@@ -124,14 +127,14 @@ class Memberships:
         self._entries.append(MembershipEntry(index, membership))
 
     def truncate(self, first_removed: Index) -> bool:
-        """Remove the memberships at this index and after; return whether any was removed."""
+        """Remove the memberships at ``first_removed`` and later; return whether any was removed."""
         known = len(self._entries)
         while len(self._entries) > 1 and self._entries[-1].index >= first_removed:
             self._entries.pop()
         return len(self._entries) < known
 
     def truncate_prefix(self, snapshot: Index) -> None:
-        """Remove the memberships that ended before ``snapshot``, after which the log now begins."""
+        """Remove the memberships that were replaced at or before ``snapshot``, after which the log begins."""
         base = self.at(snapshot)
         kept = [entry for entry in self._entries if entry.index > snapshot]
         self._entries = [MembershipEntry(snapshot, base), *kept]

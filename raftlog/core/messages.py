@@ -26,7 +26,7 @@ class VoteRequest(Struct, frozen=True, kw_only=True):
 
 
 class VoteReply(Struct, frozen=True, kw_only=True, array_like=True):
-    """The reply to the ``VoteRequest`` of term ``asked``; ``term`` is the voter's own."""
+    """The reply to the ``VoteRequest`` of term ``asked``; ``term`` is the voter's own term."""
 
     term: Term
     asked: Term
@@ -35,7 +35,7 @@ class VoteReply(Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class AppendRequest(Struct, frozen=True, kw_only=True):
-    """Entries that follow ``previous``; with no spans it is a probe (Raft 5.3)."""
+    """Entries that follow the entry ``previous``; a request without spans is a probe (Raft 5.3)."""
 
     term: Term
     previous: EntryId
@@ -46,11 +46,11 @@ class AppendRequest(Struct, frozen=True, kw_only=True):
 class AppendReply(Struct, frozen=True, kw_only=True, array_like=True):
     """The answer to an ``AppendRequest``.
 
-    Accepted: the follower's log equals the leader's up to ``match_index``, durably. Rejected:
-    ``match_index`` is the ``previous.index`` that did not match and ``hint`` the follower's
-    newest entry at or before it that may match (conflict hint by term).
+    Accepted: the follower's log durably equals the leader's up to ``match_index``. Rejected: ``match_index``
+    is the ``previous.index`` that did not match, and ``hint`` is the follower's newest entry at or before it
+    that may match (conflict hint by term).
 
-    ``rejoining`` is 0, or the incarnation of a follower that may have lost entries it acknowledged: its
+    ``rejoining`` is 0, or the incarnation of a follower that may have lost entries that it acknowledged: its
     replies count towards no quorum.
     """
 
@@ -62,13 +62,13 @@ class AppendReply(Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class Heartbeat(Struct, frozen=True, kw_only=True):
-    """A sign that the leader is alive. Its size is fixed, so that a node packs all groups' into one message.
+    """A sign that the leader is alive.
 
-    ``commit_index`` is at most the last index that the receiver was known to hold, or the entry before the
-    leader's log if that is later. ``commit_term`` is the term of that entry: a receiver that holds another
-    entry there, or none, commits nothing. The reply echoes ``round``, which proves leadership for reads
-    (ReadIndex, thesis 6.4). ``quiesces``: no work is outstanding, and no heartbeat follows until the next
-    input.
+    A node packs the heartbeats of all its groups, of fixed size, together. ``commit_index`` is at most the
+    last index that the receiver was known to hold, or the entry before the leader's log if that is later.
+    ``commit_term`` is the term of the entry at ``commit_index``: a receiver without this entry commits
+    nothing. The reply echoes ``round``, which proves leadership for reads (ReadIndex, thesis 6.4).
+    ``quiesces``: no work is outstanding, and no heartbeat follows until the next input.
     """
 
     term: Term
@@ -79,9 +79,9 @@ class Heartbeat(Struct, frozen=True, kw_only=True):
 
 
 class HeartbeatReply(Struct, frozen=True, kw_only=True):
-    """A sign that the follower is alive. ``round``: of a heartbeat of this term, or ``NO_ROUND``.
+    """A sign that the follower is alive. ``round``: the round of a heartbeat of this term, or ``NO_ROUND``.
 
-    ``rejoining`` as in ``AppendReply``.
+    ``rejoining`` has the meaning that it has in ``AppendReply``.
     """
 
     term: Term
@@ -90,10 +90,10 @@ class HeartbeatReply(Struct, frozen=True, kw_only=True):
 
 
 class RejoinResponse(Struct, frozen=True, kw_only=True, array_like=True):
-    """The leader's answer to a follower that rejoins: the log up to ``last`` is required before it counts.
+    """The leader's answer to a rejoining follower: its log must reach ``last`` before its replies count.
 
-    The log then holds all entries that the follower may have acknowledged: a quorum has confirmed the leader
-    since the leader heard of the incarnation ``rejoining``.
+    A log that reaches ``last`` holds all entries that the follower may have acknowledged: a quorum has
+    confirmed the leader since the leader heard of the incarnation ``rejoining``.
     """
 
     term: Term
@@ -104,8 +104,8 @@ class RejoinResponse(Struct, frozen=True, kw_only=True, array_like=True):
 class TimeoutNow(Struct, frozen=True, kw_only=True, array_like=True):
     """An order to hold an election at once: the leader transfers leadership (thesis 3.10).
 
-    ``commit_index`` and ``commit_term`` are as in ``Heartbeat``. A new leader whose whole log is committed
-    appends no leader change record.
+    ``commit_index`` and ``commit_term`` have the meaning that they have in ``Heartbeat``. A new leader whose
+    whole log is committed appends no leader change record.
     """
 
     term: Term
@@ -116,7 +116,8 @@ class TimeoutNow(Struct, frozen=True, kw_only=True, array_like=True):
 class SnapshotOffer(Struct, frozen=True, kw_only=True):
     """An offer of a snapshot: the leader's log no longer has the entries that the follower needs (Raft 7).
 
-    Sent in place of entries. The reply, once the snapshot is installed, is an ``AppendReply`` that accepts.
+    The offer is sent in place of entries. After the follower has installed the snapshot, it replies with an
+    ``AppendReply`` that accepts.
     """
 
     term: Term

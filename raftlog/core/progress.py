@@ -77,9 +77,10 @@ class Progress:
     # Contact
 
     def heard(self, rejoining: int, now: int, next_round: int, last: Index) -> None:
-        """A reply of this incarnation has come.
+        """Note that the follower has replied, with this incarnation in ``rejoining``.
 
-        The log of a replica that rejoins may end before what it had acknowledged, so it is probed again.
+        The log of a replica that rejoins may lack entries that it had acknowledged, so the replica is probed
+        again.
         """
         if rejoining and rejoining != self.rejoining:
             self._rejoin(next_round, Index(last + 1))
@@ -94,7 +95,7 @@ class Progress:
         return True
 
     def restart_silence(self, now: int) -> None:
-        """Count the silence from now: the follower owed no reply earlier."""
+        """Count the follower's silence from now on: it had to send no reply before."""
         self.heard_tick = now
 
     def lose_contact(self, now: int, heartbeat_ticks: int) -> None:
@@ -109,12 +110,14 @@ class Progress:
     # Rejoining
 
     def confirm_rejoin(self, last: Index) -> None:
-        """Require the log up to ``last`` before the follower counts: the leader is confirmed."""
+        """Require the follower's log to reach ``last`` before it counts: a quorum has confirmed
+        the leader.
+        """
         self._rejoin_last = last
 
     @property
     def is_rejoin_confirmed(self) -> bool:
-        """Whether the leader was confirmed for this incarnation."""
+        """Whether a quorum has confirmed the leader since this incarnation began to rejoin."""
         return self._rejoin_last is not None
 
     @property
@@ -123,14 +126,17 @@ class Progress:
         return not self.rejoining or self.is_rejoin_confirmed
 
     def take_rejoin_answer(self, now: int) -> Index | None:
-        """The index that the log must reach, at most once a tick; None while nothing is to be sent."""
+        """The index to send to the rejoining follower, at most once a tick; None if no message is due.
+
+        The follower's log must reach this index.
+        """
         if self._rejoin_last is None or self._answered_tick >= now:
             return None
         self._answered_tick = now
         return self._rejoin_last
 
     def _rejoin(self, next_round: int, next_index: Index) -> None:
-        """Start again for another incarnation: knowledge of the former one's log does not count."""
+        """Start again for a new incarnation of the follower: its former log no longer counts."""
         self.rejoin_round = next_round
         self._rejoin_last = None
         if self.match_index >= 0 or self.state is REPLICATE:
@@ -143,7 +149,7 @@ class Progress:
     # Replication
 
     def may_send(self, last: Index, appends_in_flight_max: int) -> bool:
-        """Whether entries up to ``last`` can leave now."""
+        """Whether entries up to ``last`` can be sent now."""
         return (
             self.state is REPLICATE
             and self.next_index <= last
@@ -151,7 +157,7 @@ class Progress:
         )
 
     def is_stalled(self, last: Index, now: int, settings: RaftSettings) -> bool:
-        """Whether entries up to ``last`` are missing, without progress for as long as an answer may take."""
+        """Whether the follower lacks entries up to ``last`` and has made no progress for too long."""
         is_behind = self.state is not REPLICATE or self.match_index < last
         takes_snapshot = self.state is SNAPSHOT
         ticks_max = settings.election_ticks if takes_snapshot else settings.heartbeat_ticks
@@ -165,16 +171,16 @@ class Progress:
         self.next_index = Index(last + 1)
 
     def request_probe(self) -> None:
-        """Order a probe, or the snapshot offer again."""
+        """Order a probe; in the state ``SNAPSHOT``, order the snapshot offer again."""
         self.probe_is_due = True
 
     def probe_sent(self, now: int) -> None:
-        """Note a sent probe; the next probe waits for the answer, or for a heartbeat's answer."""
+        """Note a sent probe; the next probe waits for the answer to this one, or to a heartbeat."""
         self.probe_is_due = False
         self._moved_tick = now
 
     def cut(self, last: Index) -> bool:
-        """Note that only entries up to ``last`` were sent; return whether more were noted as in flight."""
+        """Note that only entries up to ``last`` were sent; return whether more had been noted as sent."""
         in_flight = self._in_flight
         if not in_flight or not self.match_index <= last < in_flight[-1]:
             return False
@@ -186,7 +192,7 @@ class Progress:
         return True
 
     def accepted(self, match_index: Index, now: int) -> bool:
-        """Note that the follower has the log up to ``match_index``; return False if that was known."""
+        """Note that the follower has the log up to ``match_index``; return False if this was known."""
         in_flight = self._in_flight
         while in_flight and in_flight[0] <= match_index:
             in_flight.popleft()
@@ -203,15 +209,17 @@ class Progress:
         return True
 
     def rejects(self, previous_index: Index) -> bool:
-        """Whether a rejection of ``previous_index`` answers the newest append; others come too late."""
+        """Whether a rejection of ``previous_index`` answers the newest append; other rejections
+        are obsolete.
+        """
         if self.state is REPLICATE:
             return previous_index > self.match_index and previous_index in self._in_flight
         return self.state is PROBE and previous_index == self.next_index - 1
 
     def probe_at(self, compare_index: Index, rejected: Index) -> None:
-        """Probe next whether the logs agree up to ``compare_index``; not at once if that was probed before.
+        """Probe next whether the logs agree up to ``compare_index``; wait if that index was probed before.
 
-        A log that rejects an entry it once acknowledged was repaired or replaced. Committed entries are
+        A log that rejects an entry that it once acknowledged was repaired or replaced. Committed entries are
         safe: the follower cannot elect a leader before it holds them again.
         """
         if rejected <= self.match_index:
@@ -235,7 +243,7 @@ class Progress:
         self.probe_sent(now)
 
     def announce(self, commit_index: Index) -> bool:
-        """Whether the follower holds committed entries whose commit was not announced to it yet; notes it."""
+        """Note that the follower gets this commit index; return False if it would learn nothing new."""
         index = min(self.match_index, commit_index)
         if index <= self._announced_index:
             return False

@@ -18,17 +18,17 @@ class Election(enum.Enum):
 
 
 def quorum_size(voter_count: int) -> int:
-    """The number of voters of a majority: any two majorities share a voter."""
+    """The number of voters in a majority: any two majorities have a voter in common."""
     return voter_count // 2 + 1
 
 
 def reached_by_quorum(values: Sequence[int]) -> int:
-    """The greatest number that a quorum has reached; ``values`` has one number for each voter."""
+    """The greatest number that a majority of voters has reached; ``values`` has one number for each voter."""
     return sorted(values)[(len(values) - 1) // 2]
 
 
 def count_votes(voter_count: int, votes: Mapping[NodeId, bool]) -> Election:
-    """The outcome of the votes so far; ``votes`` has the replies of voters only."""
+    """The outcome of an election from the votes so far; ``votes`` has the replies of voters only."""
     needed = quorum_size(voter_count)
     granted = sum(votes.values())
     if granted >= needed:
@@ -39,7 +39,10 @@ def count_votes(voter_count: int, votes: Mapping[NodeId, bool]) -> Election:
 
 
 def election_outcome(halves: Sequence[AbstractSet[NodeId]], votes: Mapping[NodeId, bool]) -> Election:
-    """The outcome if the candidate must win each half of a membership; other votes do not count."""
+    """The outcome of an election in which the candidate must win each half of a membership.
+
+    Votes of members that are in neither half do not count.
+    """
     outcomes = [
         count_votes(len(half), {voter: granted for voter, granted in votes.items() if voter in half})
         for half in halves

@@ -89,7 +89,7 @@ class Raft(Member):
         self._steps[type(event)](event)
 
     def take_ready(self) -> Ready | None:
-        """All work since the last call, or None."""
+        """All work since the last call, as a ``Ready``; None if there is no work."""
         if not self.has_news:
             return None
         self._role.gather()
@@ -100,7 +100,7 @@ class Raft(Member):
         return self.gathered(RoleChange(*now))
 
     def status(self) -> RaftStatus:
-        """A snapshot of this member for metrics and people."""
+        """The present state of this member, for metrics and people."""
         role = self._role
         return RaftStatus(
             role=self.role,
@@ -121,12 +121,12 @@ class Raft(Member):
         )
 
     def membership_at(self, index: Index) -> Membership:
-        """The membership in force at ``index``: a snapshot there must keep it."""
+        """The membership in force at ``index``, which a snapshot at this index must contain."""
         return self.memberships.at(index)
 
     @property
     def leader(self) -> NodeId | None:
-        """The leader of the member's term, None if the member does not know it."""
+        """The leader of the member's term; None if the member does not know the leader."""
         return self._role.leader
 
     def has_named(self, node: NodeId) -> bool:
@@ -135,7 +135,7 @@ class Raft(Member):
 
     @property
     def is_rejoining(self) -> bool:
-        """Whether this member may have lost votes and entries; see ``HardState``."""
+        """Whether this member may have lost votes and entries; see ``is_rejoining`` of ``HardState``."""
         return self.rejoining != 0
 
     @property
@@ -150,12 +150,14 @@ class Raft(Member):
 
     @property
     def match_index(self) -> Mapping[NodeId, Index]:
-        """For each voter, the index up to which its durable log equals the leader's; empty unless leader."""
+        """For each voter, the index up to which its durable log equals the leader's; empty for
+        other roles.
+        """
         return self._role.match_index
 
     @property
     def heard_ticks_ago(self) -> Mapping[NodeId, int]:
-        """For each peer, the ticks since its last reply; empty unless leader."""
+        """For each peer, the ticks since its last reply; empty for other roles."""
         return self._role.heard_ticks_ago
 
     @property
@@ -268,12 +270,11 @@ class Raft(Member):
     # Terms and roles
 
     def _settle_term(self, sender: NodeId, message: Message) -> bool:
-        """Handle a message of another term; return whether the message itself must still be handled.
+        """Handle the term of a message from another term; return whether to handle the message itself.
 
-        The member enters a later term at once (Raft 5.1), except for a pre-vote, and for a candidate that
-        gets no vote because the member's leader is alive. It answers an earlier term with its own, so that
-        the
-        sender learns the newer term.
+        The member enters a later term at once (Raft 5.1). Exceptions are a pre-vote, and the request of a
+        candidate that gets no vote because the member's leader is alive. The member answers a message of an
+        earlier term with its own term, so that the sender learns the newer term.
         """
         if isinstance(message, messages.VoteRequest):
             if message.is_pre_vote or message.term < self.term:
@@ -314,7 +315,7 @@ class Raft(Member):
         return follower
 
     def _change_role(self, change: Role | None, *, is_transfer: bool = False) -> None:
-        """Change to a role in the current term, and to the roles that follow at once."""
+        """Change to a role in the current term; if that role changes at once to another one, follow."""
         while change is not None:
             self.request_ready()
             self._role.resign(None)

@@ -23,12 +23,12 @@ class _Read:
 
 
 class ReadIndex:
-    """The waiting reads of one leader, in the order of their requests."""
+    """The linearizable reads that wait at one leader, in the order of their requests."""
 
     __slots__ = ("_awaited_round", "_confirmed_round", "_member", "_proven_index", "_reads")
 
     def __init__(self, member: Member, proven_index: Index) -> None:
-        """Start without reads. ``proven_index``: earlier leaders may have committed entries up to it only."""
+        """Start without reads. ``proven_index``: the last index that earlier leaders may have committed."""
         self._member = member
         self._proven_index = proven_index
         self._reads: deque[_Read] = deque()
@@ -40,7 +40,7 @@ class ReadIndex:
 
     @property
     def needs_round(self) -> bool:
-        """Whether a round must begin for waiting reads. One round runs at a time, so reads share rounds."""
+        """Whether a heartbeat round must begin for waiting reads. Rounds run one at a time and are shared."""
         return (
             bool(self._reads)
             and self._reads[-1].round > self._awaited_round
@@ -57,7 +57,7 @@ class ReadIndex:
         self._awaited_round = heartbeat_round
 
     def expect_no_echo(self) -> None:
-        """Expect no more echoes: the next read begins a round."""
+        """Wait for no more echoes of the running round, so that the next read can begin a round."""
         self._awaited_round = self._confirmed_round
 
     def confirm(self, heartbeat_round: int) -> None:

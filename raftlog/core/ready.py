@@ -54,10 +54,11 @@ class Role(enum.Enum):
 
 
 class HardState(Struct, frozen=True):
-    """State that a voter must keep across restarts. The commit index is not part of it.
+    """State that a voter must keep across restarts; the commit index is not part of this state.
 
     ``is_rejoining``: the replica may have lost votes and entries. A replica that begins empty in an older
-    group gives no vote and counts towards no quorum until its log holds what a confirmed leader names.
+    group gives no vote and counts towards no quorum until its log holds the entries that a confirmed leader
+    requires.
     """
 
     term: Term
@@ -82,7 +83,7 @@ class Write(Struct, frozen=True, kw_only=True):
     """State that must become durable, in this order: hard state, truncation, entries.
 
     A crash may keep any prefix of these three parts. Without ``spans``, ``send_after`` depends on the hard
-    state alone, and may leave with ``HardStateSaved``.
+    state alone, and may be sent with ``HardStateSaved``.
     """
 
     write_id: WriteId
@@ -93,7 +94,7 @@ class Write(Struct, frozen=True, kw_only=True):
 
 
 class Replicate(Struct, frozen=True, kw_only=True):
-    """Read ``first..last`` from storage and send them to ``to`` as one AppendRequest.
+    """An order to read ``first..last`` from storage and send these entries to ``to`` as one AppendRequest.
 
     ``first > last`` requests an empty append, a probe. A driver that sends fewer entries, to respect a limit
     of bytes, cuts between batches and steps ``AppendCut``. While a driver reads entries from the disk, it
@@ -109,10 +110,12 @@ class Replicate(Struct, frozen=True, kw_only=True):
 
 
 class FetchSnapshot(Struct, frozen=True):
-    """Fetch ``snapshot`` from ``leader``, whose log begins after it, and then step ``SnapshotInstalled``.
+    """An order to fetch and install ``snapshot``; the log of ``leader`` begins after it.
 
-    The request is repeated until then: a running transfer continues, a failed one starts again. If ``leader``
-    or ``snapshot`` differ, the request replaces the older one.
+    Afterwards the driver steps ``SnapshotInstalled``.
+
+    The core repeats the order until then: the driver continues a running transfer, and starts a failed
+    transfer again. If ``leader`` or ``snapshot`` differ, the order replaces the older one.
     """
 
     leader: NodeId
@@ -121,14 +124,16 @@ class FetchSnapshot(Struct, frozen=True):
 
 
 class Appended(Struct, frozen=True):
-    """The proposal is in the log, not yet committed; ``id.index`` is its first index."""
+    """A proposal was appended to the log, and is not yet committed; ``id.index`` is its first index."""
 
     token: Token
     id: EntryId
 
 
 class ReadConfirmed(Struct, frozen=True):
-    """Once ``index`` is applied, the read sees all entries that were acknowledged before its request."""
+    """A read was confirmed: once ``index`` is applied, it sees all entries acknowledged before
+    its request.
+    """
 
     token: Token
     index: Index
@@ -148,7 +153,7 @@ class RefusalReason(enum.Enum):
 
 
 class Refused(Struct, frozen=True):
-    """A request had no effect and never will; ``leader`` may accept it."""
+    """A request was refused: it had no effect and never will have one; ``leader`` may accept it."""
 
     token: Token
     leader: NodeId | None
@@ -167,7 +172,7 @@ class RoleChange(Struct, frozen=True):
 
 
 class Ready(Struct, frozen=True, kw_only=True):
-    """All work since the last ready; it is handed out once."""
+    """All work since the last ready, in the order of the module's list; it is handed out once."""
 
     write: Write | None = None
     send: tuple[Envelope, ...] = ()

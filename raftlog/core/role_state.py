@@ -1,9 +1,8 @@
 """The default response of a role to inputs and messages that another role handles.
 
-A request to a leader is refused and the leader named; all other inputs are ignored. ``Follower``,
-``Candidate`` and ``Leader`` override what they handle. A method that returns a ``Role`` asks ``Raft`` to
-change
-to that role.
+A request that only a leader can handle is refused, and the refusal names the leader; all other inputs are
+ignored. ``Follower``, ``Candidate`` and ``Leader`` override the methods that they handle. A method that
+returns a ``Role`` asks ``Raft`` to change to that role.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class RoleState:
 
     @property
     def is_sticky(self) -> bool:
-        """Whether a leader of this term is alive, so that candidates get no vote (thesis 4.2.3)."""
+        """Whether the leader of this term is alive, so that candidates get no vote here (thesis 4.2.3)."""
         return False
 
     def tick(self) -> Role | None:
@@ -38,7 +37,7 @@ class RoleState:
         raise NotImplementedError
 
     def depends_on(self, peer: NodeId) -> bool:
-        """Whether the loss of ``peer`` changes anything for this member."""
+        """Whether the loss of the connection to ``peer`` changes anything for this member."""
         return True
 
     def is_late(self, sender: NodeId, message: Message) -> bool:
@@ -46,18 +45,18 @@ class RoleState:
         return False
 
     def unquiesced(self) -> None:
-        """Restart all timers: the group was quiescent until now."""
+        """Restart all timers: the group was quiescent until now, so no message was due."""
 
     def gather(self) -> None:
-        """Put all due messages into the outbox, just before the ready is taken."""
+        """Put all due messages into the outbox; called by ``take_ready``."""
 
     def resign(self, leader: NodeId | None) -> None:
-        """End the role; ``leader`` is the new leader, if known."""
+        """End this role; ``leader`` is the new leader, or None if it is unknown."""
 
     # Requests
 
     def propose(self, token: Token | None, index_count: int) -> None:
-        """Append ``index_count`` indexes."""
+        """Append ``index_count`` indexes to the log."""
         if token is not None:
             self._member.refuse(token, self.leader)
 
@@ -77,7 +76,7 @@ class RoleState:
         return Role.PRE_CANDIDATE if self._member.may_campaign else None
 
     def remind_leader(self) -> None:
-        """Make sure that there is a leader: a request for the leader has arrived."""
+        """Make sure that there is a leader that answers: a request for the leader has arrived."""
 
     # What the driver reports
 
@@ -93,7 +92,7 @@ class RoleState:
         """Continue after the connection to ``peer`` broke."""
 
     def peer_reachable(self) -> None:
-        """Continue after the node of a peer is heard again."""
+        """Handle that the node of an unreachable peer has answered again."""
 
     def append_cut(self, to: NodeId, last: Index) -> None:
         """Continue after only the entries up to ``last`` were sent to ``to``."""
@@ -104,11 +103,11 @@ class RoleState:
     # Messages of the member's own term
 
     def vote_given(self) -> Role | None:
-        """Continue after the member has voted for another candidate."""
+        """Handle that this member has voted for another candidate."""
         return Role.FOLLOWER
 
     def candidate_is_behind(self) -> None:
-        """Continue after a candidate was refused, as it lacks durable entries of this member."""
+        """Handle that a candidate got no vote, because it lacks durable entries of this member."""
 
     def receive_vote(self, sender: NodeId, reply: VoteReply) -> Role | None:
         """Count a reply to a request for votes."""
@@ -122,7 +121,7 @@ class RoleState:
         return None
 
     def receive_timeout_now(self, sender: NodeId, message: TimeoutNow) -> bool:
-        """Whether to hold an election at once, as ``sender`` requests."""
+        """Return whether to hold an election at once, as ``sender`` requests."""
         return False
 
     # Status: known to the leader only
@@ -144,10 +143,10 @@ class RoleState:
 
     @property
     def awaiting_snapshot(self) -> frozenset[NodeId]:
-        """Peers that need entries from before the leader's log."""
+        """Peers that need a snapshot, because they need entries that are deleted from the leader's log."""
         return frozenset()
 
     @property
     def rejoining(self) -> Mapping[NodeId, frozenset[NodeId]]:
-        """Peers that rejoin, each with the voters that have not yet confirmed this leader for it."""
+        """Peers that rejoin, each with the voters that have yet to confirm this leader for that peer."""
         return {}

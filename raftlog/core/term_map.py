@@ -3,9 +3,9 @@
 Terms never fall along a log, so the entries of one term form a *run*, and a log of any length is a short list
 of runs. The term of an entry is found by binary search.
 
-Two logs are compared only at the end of a run of this log, or at a follower's newest entry if this log holds
-that entry too. So a leader never probes the middle of a batch, although the core does not know where batches
-end.
+A leader compares two logs only at the end of a run of its own log, or at a follower's newest entry if its own
+log holds that entry, too. So a leader never probes the middle of a batch, although the core does not know
+where batches end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TermMap:
     __slots__ = ("_firsts", "_terms", "last_index", "last_term", "snapshot")
 
     def __init__(self, snapshot: EntryId, terms: Sequence[EntryId], last: EntryId) -> None:
-        """Start with the given log. ``terms``: the first entry of each term in it, oldest first."""
+        """Start with a log that ends with ``last``. ``terms``: its first entry of each term, oldest first."""
         self.snapshot = snapshot
         self.last_index = last.index
         self.last_term = last.term
@@ -50,24 +50,24 @@ class TermMap:
         return self._terms[run] if run >= 0 else self.snapshot.term
 
     def entry_at(self, index: Index) -> EntryId:
-        """The entry at ``index`` (at most the last index); ``snapshot`` for an index before the log."""
+        """The id of the entry at ``index``, at most the last index; ``snapshot`` if it is before the log."""
         return EntryId(self.term_at(index), index) if index > self.snapshot.index else self.snapshot
 
     def holds(self, entry: EntryId) -> bool:
-        """Whether the log holds the entry, or begins just after the entry."""
+        """Whether the log holds the entry, or begins just after it."""
         return (
             self.snapshot.index <= entry.index <= self.last_index and self.term_at(entry.index) == entry.term
         )
 
     def held_from(self, term: Term, first: Index) -> Index:
-        """The end of the run that contains ``first``, if its term is ``term``; else ``first - 1``."""
+        """The last index of the run that contains ``first``, if the run has ``term``; else ``first - 1``."""
         run = bisect_right(self._firsts, first) - 1
         if run < 0 or first > self.last_index or self._terms[run] != term:
             return Index(first - 1)
         return self._run_last(run)
 
     def append(self, term: Term, first: Index, last: Index) -> None:
-        """Add entries at the end."""
+        """Add the entries ``first..last`` of ``term`` at the end of the log."""
         require_follows(first, last, self.last_index)
         if term != self.last_term or not self._terms:
             require_terms_in_order(term, self.last_term)
@@ -112,9 +112,9 @@ class TermMap:
     def compare_next(self, hint: EntryId) -> Index:
         """The index at which a leader probes next, after a conflict hint.
 
-        If this log holds the hint, that is the hint's index. Otherwise it is the end of the newest run whose
-        term is at most the hint's, even after the hint: the follower then replies with its newest entry of
-        that run.
+        If this log holds the hinted entry, the result is that entry's index. Otherwise it is the end of the
+        newest run whose term is at most the hint's term, even if that end is after the hint: the follower
+        then replies with its newest entry of that run.
         """
         run = bisect_right(self._terms, hint.term) - 1
         if run < 0:

@@ -3,11 +3,11 @@
 Decides when a vote, a vote request or an accepted append may leave, and up to which index this member's log
 is durable. ``ready`` says in which order the driver makes writes durable.
 
-A message that depends on the hard state alone waits for no entries. Waiting messages are bounded: of replies
-one type to one peer that wait for the same write, only the newest is kept.
+A message that depends on the hard state alone waits for no entries. The number of waiting messages is
+bounded: if several replies of one type to one peer wait for the same write, only the newest is kept.
 
-Each write in flight covers the log up to an index. A truncation lowers that index: the end of the write
-must not confirm the entries that replace the truncated entries.
+Each write in flight covers the log up to an index. A truncation lowers that index: the end of the write must
+not confirm the entries that replace the truncated entries.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Writes:
 
     @property
     def all_finished(self) -> bool:
-        """Whether no write is in flight or still to be handed out."""
+        """Whether no write is in flight, and no write waits to be handed out."""
         return not (self._in_flight or self._hard_state or self._spans or self._truncate_from is not None)
 
     @property
@@ -100,9 +100,9 @@ class Writes:
         self.durable_index = self._handed_out = last
 
     def hold_back(self, envelope: Envelope, index: Index) -> bool:
-        """Keep a message until the hard state and the log up to ``index`` are durable.
+        """Keep a message until the hard state, and the log up to ``index``, are durable.
 
-        False if they are durable already: the message may leave at once.
+        Returns False if both are durable already: the message may be sent at once.
         """
         kind = (envelope.to, type(envelope.message))
         if index > self._handed_out or (index <= self.durable_index and self._hard_state is not None):
@@ -119,7 +119,7 @@ class Writes:
         return True
 
     def take(self) -> Write | None:
-        """The next write; None if there is nothing to write."""
+        """Hand out the next write; None if there is nothing to write."""
         spans = self._spans
         if not spans and self._hard_state is None and self._truncate_from is None:
             return None
@@ -143,7 +143,7 @@ class Writes:
         return write
 
     def finish(self, write_id: WriteId) -> list[Envelope]:
-        """Mark this write and all earlier writes durable; return the messages that waited."""
+        """Mark this write and all earlier writes durable; return the messages that waited for them."""
         require_handed_out(write_id, self._newest)
         in_flight = self._in_flight
         while in_flight and in_flight[0][0] <= write_id:
@@ -154,7 +154,7 @@ class Writes:
         return released + self._hard_state_saved_by(write_id)
 
     def hard_state_saved(self, write_id: WriteId) -> list[Envelope]:
-        """Mark the hard states up to this write durable; return the messages that waited."""
+        """Mark the hard states up to this write durable; return the messages that waited for them."""
         require_handed_out(write_id, self._newest)
         return self._hard_state_saved_by(write_id)
 

@@ -1,4 +1,4 @@
-"""Checks that all members of a group, or all workers of a queue, read the same tags. Pure.
+"""Checks that all members of a group, or all workers of a queue, select records by equal tags. Pure.
 
 Offsets are committed over skipped records, so a member with other tags would miss records.
 """
@@ -11,7 +11,9 @@ from raftlog.wire.tags import FIELDS
 
 
 def check_same_tags(ask: HasTags, known: HasTags, who: str, remedy: str) -> None:
-    """Raise ``Conflict`` for a request whose tags differ from ``known``, which ``who`` describes."""
+    """Raise ``Conflict`` if the tags of a request differ from the tags of ``known``, which
+    ``who`` describes.
+    """
     field = next((name for name in FIELDS if getattr(ask, name) != getattr(known, name)), None)
     if field is not None:
         raise Conflict(

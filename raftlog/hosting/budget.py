@@ -1,12 +1,12 @@
 """The bound on a coordinator's state of one kind, and the share of one owner in it. Pure.
 
-The state counts the size of its rows, so the counts of all replicas are equal, and a new leader refuses the
-requests that its predecessor refused. Only the leader checks, before it writes; a request that frees state is
-not refused.
+The state itself counts the size of its rows, so the counts of all replicas are equal, and a new leader
+refuses the requests that its predecessor would have refused. Only the leader checks, before it writes; a
+request that frees state is not refused.
 
 Decides: which request is refused, and which owner an address belongs to (``share_owner``). Leaves to others:
 the size of a row (the states), and its owner: a topic, a group, or a client. Rows that older versions wrote
-may have the owner ``""``, which has no share.
+may have the owner ``""``, whose share has no bound.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ KNOWN_ADDRESSES: Final = 10_000
 
 @lru_cache(KNOWN_ADDRESSES)
 def share_owner(address: str) -> str:
-    """The owner of the shares of a client at this address.
+    """The name of the owner to which a client's address belongs.
 
-    All addresses of an IPv6 network of 64 bits have one owner. An IPv4 address that is written as an IPv6
-    address (``::ffff:192.0.2.1``) has the owner of the IPv4 address. Other texts are returned unchanged.
+    All addresses of an IPv6 network of 64 bits belong to one owner. An IPv4 address that is written as an
+    IPv6 address (``::ffff:192.0.2.1``) belongs to the owner of the IPv4 address. Other texts are returned
+    unchanged.
     """
     if ":" not in address or "/" in address:
         return address
@@ -41,7 +42,7 @@ def share_owner(address: str) -> str:
 
 
 class Usage:
-    """Amounts by owner, and their sum."""
+    """The amount that each owner uses, and the sum of these amounts."""
 
     __slots__ = ("_of", "total")
 
@@ -50,7 +51,7 @@ class Usage:
         self._of: dict[str, int] = {}
 
     def add(self, owner: str, amount: int) -> None:
-        """Add ``amount`` to the owner's amount; it may be negative."""
+        """Add ``amount``, which may be negative, to the owner's amount."""
         self.total += amount
         self._of[owner] = self._of.get(owner, 0) + amount
         if not self._of[owner]:
@@ -69,7 +70,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The bound of one partition. ``what`` is the unit, for people: ``bytes of consumer groups``."""
+    """The bound on the state of one partition.
+
+    ``what`` is the unit, for people: ``bytes of consumer groups``.
+    """
 
     what: str
     total_max: int
@@ -79,22 +83,22 @@ class Budget:
 
     @property
     def share_max(self) -> int:
-        """The bound of one owner."""
+        """The largest amount that one owner may use."""
         return max(1, self.total_max // self.share, min(self.share_min, self.total_max * 3 // 4))
 
     def is_in_share(self, used: Usage, owner: str, more: int) -> bool:
-        """Whether the owner may have ``more``, whatever other owners have."""
+        """Whether the owner's own share allows ``more``, whatever other owners use."""
         return not owner or used.of(owner) + more <= self.share_max
 
     def has_room(self, used: Usage, owner: str, more: int) -> bool:
-        """Whether ``check`` accepts ``more`` for the owner."""
+        """Whether ``check`` allows the owner to use ``more``."""
         return self.is_in_share(used, owner, more) and used.total + more <= self.total_max
 
     def check(self, used: Usage, kind: str, owner: str, more: int, retry_after_ms: int) -> None:
-        """Raise ``QuotaExceeded`` or ``Overloaded`` if the owner may not have ``more``.
+        """Raise ``QuotaExceeded`` or ``Overloaded`` if the owner may not use ``more``.
 
-        ``kind`` is the owner's kind, such as ``topic``. ``retry_after_ms`` is the earliest time at which some
-        is freed, or at most ``RECHECK_MS`` if others may free some at any time.
+        ``kind`` is the owner's kind, such as ``topic``. ``retry_after_ms`` is the earliest time at which a
+        part is freed, or at most ``RECHECK_MS`` if other owners may free a part at any time.
         """
         if more <= 0:
             return

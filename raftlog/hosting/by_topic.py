@@ -1,4 +1,4 @@
-"""The groups, or queues, that depend on each topic, so that a change of a topic affects only these."""
+"""The groups, or queues, that depend on each topic, so that a change of a topic handles only these."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Name = TypeVar("Name")
 
 
 class ByTopic(Generic[Name]):
-    """Names by topic, in a fixed order."""
+    """For each topic, the names of the groups or queues that depend on it, in a fixed order."""
 
     def __init__(self) -> None:
         self._names: dict[str, dict[Name, None]] = {}

@@ -58,7 +58,7 @@ class CompactionCounts:
 
 @dataclass(slots=True)
 class _Compacted:
-    """One serving replica, and how far its log is clean."""
+    """One serving replica, and the offset up to which its log is clean."""
 
     group: RaftGroup[object]
     log: SegmentedLog
@@ -72,7 +72,11 @@ class _Compacted:
     oldest_tombstone: int = NO_TOMBSTONE  # below ``clean_end``
 
     def compactable(self, rules: CompactionRules) -> list[ClosedSegment]:
-        """The segments that the state machine has applied, too, so that it knows which headers it needs."""
+        """The closed segments that may be compacted: the state machine must have applied all of their
+        entries.
+
+        Otherwise it would not know which headers it needs.
+        """
         end = min(self.group.applied_index + 1, rules.last_stable_offset)
         return [segment for segment in self.log.compactable_segments if segment.last < end]
 
@@ -95,13 +99,13 @@ class CompactionManager:
         self.host.calls.serve(SERVICE, handler_of(_Ask, self._serve))
 
     async def run(self, interval_ms: int) -> None:
-        """Look at every replica at intervals, until cancelled. With a rate of 0, return at once."""
+        """Compact due logs at intervals, until cancelled. With a rate of 0, return at once."""
         while self.bytes_per_s:
             await asyncio.sleep(interval_ms / 1000)
             await self.look()
 
     async def look(self) -> None:
-        """Compact all logs that are dirty enough, or that have tombstones that are no longer needed."""
+        """Compact all logs that are dirty enough, or that have tombstones which may now be removed."""
         before, self._logs = self._logs, {}
         for tenant in list(self.tenants()):
             rules, group = tenant.compaction, self.host.groups.get(tenant.group_id)
@@ -145,9 +149,10 @@ class CompactionManager:
             known.clean_end, known.oldest_tombstone = work.clean_end, work.oldest_tombstone
 
     def _has_room(self, directory: str, segments: Sequence[ClosedSegment]) -> bool:
-        """Whether the files of a round fit: each replaces its segment before the next is written.
+        """Whether the disk has room for the files of a round.
 
-        Compaction frees room, so it may use the reserve of the disk, but at most half of the free space.
+        Each file replaces its segment before the next file is written. Compaction frees room, so it may use
+        the reserve of the disk, but at most half of the free space.
         """
         largest_bytes = max((segment.size_bytes for segment in segments), default=0)
         return self.host.has_room() or self.filesystem.free_bytes(directory) > 2 * largest_bytes
@@ -155,8 +160,9 @@ class CompactionManager:
     async def _carry_out(self, known: _Compacted, work: Compactor, rules: CompactionRules) -> bool:
         """Run one round; return whether it was completed. Faster retention or a snapshot ends it early.
 
-        A state may have records that the log no longer has. If so, the log is clean only once no older
-        state is left: a start from an older state, without the tombstones, would restore deleted records.
+        A saved state may contain records that the log no longer has. If so, the log counts as clean only once
+        no older state is left: a start from an older state, without the tombstones, would restore deleted
+        records.
         """
         group, log = known.group, known.log
         removals = log.removals
@@ -189,7 +195,7 @@ class CompactionManager:
     # Tombstones.
 
     async def _agree(self, known: _Compacted, rules: CompactionRules) -> None:
-        """Ask the members how far their logs are clean, and send them the end of unneeded tombstones.
+        """Ask all members how far their logs are clean, and tell them below which offset tombstones may go.
 
         Done only while there are old tombstones: an idle group costs no messages.
         """

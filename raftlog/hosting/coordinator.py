@@ -1,16 +1,16 @@
 """The coordinator of one partition of an internal topic: requests in, records out, answers after commits.
 
 Its ``Decisions`` are pure: requests and time go in; records, answers and effects come out, in order. An
-answer leaves, and an effect is carried out, once all records before it are committed. So a
-coordinator that loses its partition has answered nothing that its successor does not know.
+answer is sent, and an effect is carried out, once all records before it are committed. So the successor of a
+coordinator knows all records on which its answers depend.
 
-Decides: when records are appended, and what callers get when the partition is lost. Leaves to others:
+Decides: when records are appended, and which error callers get when the partition is lost. Leaves to others:
 records and answers (``Decisions``), which broker coordinates what (the services of the packages).
 
-Requests of one turn of the event loop share an append, and so do requests that arrive during an
-append. After a failed append the coordinator begins again from the committed state, and so it does
-after an unexpected error: interrupted decisions are not trusted any more. Work beside
-the decisions does not change them: an error there ends that work alone.
+Requests of one turn of the event loop share an append, and so do requests that arrive during an append. After
+a failed append or an unexpected error, the coordinator begins again from the committed state: interrupted
+decisions are not trusted any more. Work beside the decisions does not change them: an error there ends that
+work alone.
 """
 
 from __future__ import annotations
@@ -69,21 +69,24 @@ class CoordinatorLog(Protocol):
 
     @property
     def leader_epoch(self) -> int:
-        """The term of this leader."""
+        """The term of the leader to which this object belongs."""
 
     @property
     def has_room(self) -> bool:
-        """Whether records that free no room may be appended: the disk has more than its reserve."""
+        """Whether records that free no room may be appended: the free space exceeds the disk's reserve."""
 
     def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> asyncio.Future[None]:
-        """Append; done once committed and applied. Raises ``Rejected`` with nothing written."""
+        """Append batches; the future is done once they are committed and applied.
+
+        Raises ``Rejected`` with nothing written.
+        """
 
     async def confirm(self) -> None:
-        """Return once it is proved that no other broker leads."""
+        """Return once a quorum has confirmed that no other broker leads."""
 
 
 class ReplicatedState(Protocol):
-    """The state after the records of the partition, equal on every replica. Constructed without arguments."""
+    """The state after all records of the partition, equal on every replica. Constructed without arguments."""
 
     def apply(self, entry: Batch) -> None:
         """Apply one committed batch."""
@@ -92,10 +95,10 @@ class ReplicatedState(Protocol):
         """The whole state, in bytes that are equal on every replica."""
 
     def snapshot_pieces(self) -> Sequence[array[int] | Buffer]:
-        """The bytes of ``snapshot`` in pieces, which are valid until the next change."""
+        """The bytes of ``snapshot`` in pieces, which are valid until the next change of the state."""
 
     def restore(self, snapshot: bytes) -> None:
-        """Adopt the state of a snapshot; an empty one is the initial state. Raises ``ValueError``."""
+        """Adopt the state of a snapshot; empty bytes are the initial state. Raises ``ValueError``."""
 
 
 DecisionsT = TypeVar("DecisionsT", bound=Decisions[Any])
@@ -112,7 +115,7 @@ class _Round:
 
 @dataclass(frozen=True, slots=True)
 class _Open(Generic[Request, Reply]):
-    """A request without its answer. Its first record is in round ``first_round``, or in a later one."""
+    """A request that is not answered yet. Its first record is in round ``first_round`` or a later round."""
 
     request: Request
     reply: asyncio.Future[Reply]
@@ -122,8 +125,8 @@ class _Open(Generic[Request, Reply]):
 class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     """One partition, coordinated by one leader after another. For the event loop's thread only.
 
-    A package supplies the hooks, and ``reads``: the classes of requests that write nothing. ``decisions`` is
-    None on brokers that do not lead the partition.
+    A package supplies the hooks, and ``reads``: the classes of requests that write no record. ``decisions``
+    is None on brokers that do not lead the partition.
     """
 
     reads: ClassVar[tuple[type[Any], ...]] = ()
@@ -171,15 +174,15 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     def begin(self, now_ms: int, before: DecisionsT | None) -> DecisionsT:
         """Create decisions that begin with the committed state.
 
-        Deadlines of ``before``, the last decisions of this leader, stay: a refused append prolongs nothing.
+        Deadlines of ``before``, this leader's last decisions, stay: a refused append prolongs no deadline.
         """
 
     def reads_only(self, request: Request) -> bool:
-        """Whether the request writes nothing: then the leadership must be confirmed by a read."""
+        """Whether the request writes no record: its answer then needs a confirmation of the leadership."""
         return isinstance(request, self.reads)
 
     def needs_room(self, request: Request) -> bool:
-        """Whether the request's records may not use the reserve of a full disk."""
+        """Whether the records of the request may not use the reserve of a full disk."""
         return False
 
     def too_late(self, request: Request, timeout_ms: int) -> RaftlogError:
@@ -187,7 +190,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         return CommitUnknown(f"{self._name}: no answer within {timeout_ms} ms")
 
     def perform(self, effect: Effect) -> None:
-        """Carry out an effect. A leader that was deposed meanwhile may do so, too."""
+        """Carry out an effect. A leader that was deposed meanwhile may carry it out, too."""
         raise NotImplementedError
 
     # Calls of the replica.
@@ -205,7 +208,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         return self._state.snapshot_pieces()
 
     def restoring(self, snapshot: bytes) -> Callable[[], None]:
-        """Decode a snapshot, while decisions may be read; see ``StateMachine.restoring``."""
+        """Decode a snapshot while decisions may read the state; see ``StateMachine.restoring``."""
         return restored_aside(self._state, snapshot)
 
     def leads(self, log: CoordinatorLog | None) -> None:
@@ -218,9 +221,9 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
 
     @property
     def stalled_s(self) -> float:
-        """Seconds for which this leader has neither decided nor stored anything although it should.
+        """Seconds for which this leader has neither decided a request nor stored a record although it should.
 
-        A leader that begins again and again, since each step or append fails, is in one stall.
+        A leader that begins again and again, since each step or append fails, counts as stalled all the time.
         """
         if self._waits_since_s is None or self._is_quiet():
             return 0.0
@@ -230,11 +233,11 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     # Requests.
 
     async def ask(self, request: Request, timeout_ms: int) -> Reply:
-        """Return the coordinator's reply.
+        """Return the coordinator's reply to a request.
 
         Raises its refusals, ``NotLeader`` and ``NoLeader``, and ``too_late`` when the time runs out. Every
         request may be repeated. A final refusal comes from a confirmed leader: a deposed leader does not know
-        what its successor has accepted.
+        which requests its successor has accepted.
         """
         decisions = await self.confirmed() if self.reads_only(request) else self._leading()
         if self.needs_room(request) and not self.has_room():
@@ -269,7 +272,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
                 self._guarded(lambda: now.forget(request_id, request))
 
     async def confirmed(self) -> DecisionsT:
-        """The decisions, after a proof that no other broker leads. Raises ``NotLeader``."""
+        """The decisions, after a quorum has confirmed that no other broker leads. Raises ``NotLeader``."""
         if self._log is not None:
             await self._log.confirm()
         return self._leading()
@@ -301,10 +304,11 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._end(NotLeader(why, leader=None), self._rounds + 1)
 
     def _end(self, reason: RaftlogError, undone_from: int) -> None:
-        """End the decisions and requests: with ``reason`` if no record is stored, else ``CommitUnknown``.
+        """End the decisions and their requests; each caller gets an error.
 
-        Records of the latter may be stored, for instance a decision whose effects have yet to follow.
-        The next decisions begin the work beside them again.
+        Requests whose records were not appended before round ``undone_from``, and reads, get ``reason``. All
+        others get ``CommitUnknown``: their records may be stored. The next decisions begin the work beside
+        them again.
         """
         self._before, self._ended_ms = self.decisions or self._before, self._now_ms()
         self._wait()
@@ -325,7 +329,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     # Outputs of the decisions.
 
     def step(self, work: Callable[[], object], request_id: RequestId | None = None) -> None:
-        """Do some work with the decisions, perhaps for a request, and carry out their new outputs."""
+        """Do some work with the decisions, for a request if one is given, and carry out the new outputs."""
 
         def stepped() -> None:
             work()
@@ -334,7 +338,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._guarded(stepped, request_id)
 
     def _guarded(self, work: Callable[[], object], request_id: RequestId | None = None) -> None:
-        """Do some work. After any error, for instance a lack of memory, the coordinator begins again."""
+        """Do some work; after any error, such as a lack of memory, the coordinator begins again."""
         try:
             work()
         except Exception as error:
@@ -345,7 +349,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             self._broken(error)
 
     def _cannot(self, request_id: RequestId, error: Exception) -> None:
-        """Refuse a request whose own work has failed: nothing is stored."""
+        """Refuse a request whose own work has failed: no record of it is stored."""
         is_known = isinstance(error, RaftlogError)
         self._answer(Answer(request_id, error if is_known else self._refusal(error, "this request")))
 
@@ -358,7 +362,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         return InternalError(f"{cannot}: {error!r}; report it, with the log of its broker")
 
     def carry_out(self) -> None:
-        """Append, answer and perform the decisions' outputs since the last call."""
+        """Append, answer and carry out all outputs of the decisions since the last call."""
         assert self.decisions is not None
         for wanted in self.decisions.take():
             if isinstance(wanted, Write):
@@ -419,7 +423,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             self._end_in_doubt(str(error))
 
     def _broken(self, error: Exception) -> None:
-        """End decisions that an error has interrupted; new ones begin once the append's outcome is known."""
+        """End decisions that an error has interrupted; begin again once the append's outcome is known."""
         _log.error("%s: the coordinator begins again after an unexpected error", self._name, exc_info=error)
         log, outcome = self._log, self._outcome
         self._end_in_doubt(f"{self._name} begins again")
@@ -434,7 +438,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             outcome.add_done_callback(ended)
 
     def _begin_later(self) -> None:
-        """Begin again after a pause: a large state must not occupy the broker."""
+        """Begin again after a pause, because restoring a large state must not occupy the broker."""
         pause_s = min(AGAIN_S_MAX, max(self._again_s, AGAIN_TIMES * self._begin_s))
         self._timer = asyncio.get_running_loop().call_later(pause_s, self._begin)
 
@@ -444,24 +448,24 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._waited_until_s = None
 
     def _is_quiet(self) -> bool:
-        """Whether nothing has failed for a while."""
+        """Whether no work of the coordinator has failed for a while."""
         return self._waited_until_s is not None and self._clock.monotonic() - self._waited_until_s > QUIET_S
 
     def _advances(self) -> None:
-        """End a stall: records are stored, or another leader's work begins."""
+        """End a stall: records were stored, or another leader's work begins."""
         self._waits_since_s, self._waited_until_s, self._again_s = None, None, AGAIN_S
 
     def do_beside(self, work: Coroutine[Any, Any, None]) -> None:
-        """Carry out work that takes time, at most until these decisions end.
+        """Carry out work that takes time beside the decisions, at most until these decisions end.
 
-        ``work`` awaits other work by ``tried`` alone; an error of its own steps is not handled.
+        ``work`` awaits other work by ``tried`` only; an error that ``work`` itself raises is not handled.
         """
         task = asyncio.get_running_loop().create_task(work)
         self._beside[task] = None
         task.add_done_callback(self._done_beside)
 
     async def tried(self, work: Awaitable[Found], what: str) -> Found | RaftlogError:
-        """The result of work beside the decisions, or the error with which it failed.
+        """The result of work beside the decisions, or the error that it raised.
 
         ``what`` names the work, for people. The caller decides whether to try again.
         """
@@ -508,7 +512,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         return records
 
     def _batches(self, writes: Iterable[Sequence[Record]]) -> Iterator[Batch]:
-        """Batches of writes. A write of up to ``RECORDS_PER_BATCH`` rows is in one batch: all or nothing."""
+        """Yield batches. A write of up to ``RECORDS_PER_BATCH`` rows is in one batch: all rows or none."""
         records: list[Record] = []
         size_bytes, bytes_max = 0, self.frame_limits.writes_bytes_max
         for more in writes:
@@ -532,7 +536,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         return int(self._clock.monotonic() * 1000) - self._paused_ms
 
     def _set_timer(self) -> None:
-        """Set the timer, unless its deadline is unchanged: requests in every turn would postpone it."""
+        """Set the timer, unless its deadline is unchanged: else requests in every turn would postpone it."""
         assert self.decisions is not None
         due_ms = self.decisions.next_deadline_ms()
         if due_ms == self._timer_due_ms:
@@ -550,7 +554,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._timer_due_ms = due_ms
 
     def _tick(self, due_ms: int) -> None:
-        """Handle due deadlines; a process that was stopped first handles the requests that it has missed."""
+        """Handle due deadlines; a suspended process first handles the requests that arrived meanwhile."""
         self._timer_due_ms = None
         if self.decisions is None:
             return
@@ -576,7 +580,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
 
 
 def _pieces(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
-    """Records, grouped by the batches in which they are stored."""
+    """Yield the records in groups, one group for each batch in which they are stored."""
     for first in range(0, len(records), RECORDS_PER_BATCH):
         yield records[first : first + RECORDS_PER_BATCH]
 

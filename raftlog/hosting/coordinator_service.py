@@ -1,4 +1,4 @@
-"""Access to any coordinator from any broker: a local one, or one hop to the leader of the partition.
+"""Access to any coordinator from any broker: the local coordinator, or one hop to the partition's leader.
 
 Decides: that every request may be repeated, and the error for a caller if no coordinator answers. Leaves to
 others: the replies (``coordinator``), which partition coordinates what (the packages), how a leader is found
@@ -31,7 +31,7 @@ AnyCoordinator = TypeVar("AnyCoordinator", bound=Coordinator[Any, Any, Any, Any]
 
 
 class InternalTopic(Protocol):
-    """A topic whose partitions' leaders are coordinators, according to this broker."""
+    """A topic whose partition leaders are coordinators, as this broker knows it."""
 
     @property
     def name(self) -> str:
@@ -42,7 +42,10 @@ class InternalTopic(Protocol):
         """The number of partitions; None until the topic exists and this broker knows it."""
 
     async def confirmed_count(self, timeout_ms: int) -> int | None:
-        """The number of partitions, confirmed; None if the topic does not exist. Raises ``NoLeader``."""
+        """The number of partitions, as a confirmed controller knows it; None if the topic does not exist.
+
+        Raises ``NoLeader``.
+        """
 
     async def create(self, timeout_ms: int) -> int:
         """Create the topic if it is missing; return its number of partitions. Raises ``RaftlogError``."""
@@ -64,7 +67,7 @@ class PeerCalls(Protocol):
 
 
 class Ask(Struct, Generic[Request], frozen=True, array_like=True):
-    """A request that is sent to the coordinator; answered with an ``Answered``."""
+    """A request to the coordinator of a partition; the answer is an ``Answered``."""
 
     partition: int
     timeout_ms: int
@@ -72,13 +75,13 @@ class Ask(Struct, Generic[Request], frozen=True, array_like=True):
 
 
 class Answered(Struct, Generic[Reply], frozen=True, array_like=True):
-    """The coordinator's reply."""
+    """The reply of a coordinator to an ``Ask``."""
 
     reply: Reply
 
 
 class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
-    """The coordinators of one topic. It offers this broker's coordinators to the other brokers."""
+    """The coordinators of one topic. Offers this broker's coordinators to the other brokers."""
 
     def __init__(
         self,
@@ -93,9 +96,9 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
         reads: tuple[type[Any], ...],
         refuses: Callable[[Reply], bool] = lambda reply: False,
     ) -> None:
-        """Offer the service. ``coordinators``: those of this broker's replicas, by partition.
+        """Offer the service. ``coordinators``: the coordinators of this broker's replicas, by partition.
 
-        ``reads`` are the classes of requests that write nothing. ``refuses`` says whether a reply refuses a
+        ``reads`` are the classes of requests that write no record. ``refuses`` says whether a reply refuses a
         part of its request.
         """
         self.topic = topic
@@ -120,7 +123,7 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
         return await self.topic.confirmed_count(timeout_ms) if count is None else count
 
     async def ask_all(self, request: Request, *, timeout_ms: int, name: str) -> list[Reply]:
-        """The replies of the coordinators of all partitions, in order. Raises as ``ask`` does."""
+        """The replies of the coordinators of all partitions, in order. Raises the errors of ``ask``."""
         count = await self.confirmed_count(timeout_ms) or 0
         asked = (self.ask(each, request, timeout_ms=timeout_ms, name=name) for each in range(count))
         return await asyncio.gather(*asked)
@@ -128,8 +131,8 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
     async def ask(self, partition: int, request: Request, *, timeout_ms: int, name: str) -> Reply:
         """The reply of a partition's coordinator. ``name`` is the subject of the request, for people.
 
-        Raises the coordinator's refusals, ``NoLeader`` if none is found in time, and ``CommitUnknown`` if its
-        answer was lost.
+        Raises the coordinator's refusals, ``NoLeader`` if no coordinator is found in time, and
+        ``CommitUnknown`` if its answer was lost.
         """
         deadline, is_repeated = deadline_in(timeout_ms), False
 
@@ -158,7 +161,9 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
         return reply
 
     def leader_of(self, partition: int) -> NodeId | None:
-        """The leader of a partition according to its local replica, or the broker that answered last."""
+        """The leader of a partition according to its replica on this broker, or the broker that answered
+        last.
+        """
         known = next(iter(self.topic.candidates(partition)), None)
         return self._leaders.get(partition) if known is None else known
 
@@ -186,7 +191,10 @@ class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
             ) from failure.last
 
     def here(self, partition: int) -> AnyCoordinator:
-        """The coordinator of a partition on this broker. Raises ``NotLeader`` if it has no replica."""
+        """The coordinator of a partition on this broker.
+
+        Raises ``NotLeader`` if the broker has no replica.
+        """
         found = self._coordinators.get(partition)
         if found is None:
             raise NotLeader(f"this broker has no replica of {self.topic.name}/{partition}", leader=None)

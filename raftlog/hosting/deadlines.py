@@ -1,7 +1,7 @@
 """The next deadline of each of many keys. Pure.
 
-A key that gets another time, or none, leaves a stale entry in the heap. The heap is rebuilt when most entries
-are stale, so memory is proportional to the keys.
+A key whose deadline is changed or removed leaves a stale entry in the heap. The heap is rebuilt when most
+entries are stale, so memory is proportional to the number of keys.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Deadlines(Generic[Key]):
         return key in self._times
 
     def set(self, key: Key, at_ms: int) -> None:
-        """Set the deadline of a key, replacing an earlier setting."""
+        """Set the deadline of a key to ``at_ms``; an earlier deadline of the key is replaced."""
         self._times[key] = self._newest[key] = at_ms
         if len(self._newest) > 2 * len(self._times) + STALE_MIN:
             self._newest = dict(self._times)
@@ -42,11 +42,11 @@ class Deadlines(Generic[Key]):
             heapq.heappush(self._heap, (at_ms, key))
 
     def resume(self, key: Key, at_ms: int) -> None:
-        """Set the deadline of a key to this time, or to an earlier one that was set before."""
+        """Set the deadline of a key to ``at_ms``, or to its deadline in ``before`` if that is earlier."""
         self.set(key, min(at_ms, self._before.get(key, at_ms)))
 
     def all_resumed(self) -> None:
-        """Forget the times of earlier decisions."""
+        """Forget the deadlines of earlier decisions: ``resume`` was called for all keys that had one."""
         self._before = {}
 
     def discard(self, key: Key) -> None:
@@ -54,11 +54,11 @@ class Deadlines(Generic[Key]):
         self._times.pop(key, None)
 
     def next_ms(self) -> int | None:
-        """The earliest time at which a key may be due; None without keys."""
+        """The earliest time at which a key's deadline may pass; None without keys."""
         return self._heap[0][0] if self._heap else None
 
     def take(self, now_ms: int) -> Key | None:
-        """Remove and return the next key whose deadline has passed; None if there is none."""
+        """Remove and return the next key whose deadline has passed; None if no deadline has passed."""
         while self._heap and self._heap[0][0] <= now_ms:
             at_ms, key = heapq.heappop(self._heap)
             if self._times.get(key) == at_ms:

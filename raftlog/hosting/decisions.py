@@ -17,9 +17,9 @@ Request_contra = TypeVar("Request_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[Reply]):
-    """A reply to send once all records before it are committed, or at once if it is settled.
+    """A reply to send once all records before it are committed, or at once if the reply is settled.
 
-    A settled answer depends only on committed records.
+    A settled reply depends only on committed records.
     """
 
     request_id: RequestId
@@ -40,9 +40,9 @@ class Write(Generic[Row]):
 
 
 class Effect:
-    """Work to carry out once all records before it are committed, or at once if it is settled.
+    """Work to carry out once all records before it are committed, or at once if the effect is settled.
 
-    Packages define their own kinds.
+    Packages define their own kinds of effects.
     """
 
     __slots__ = ()
@@ -50,22 +50,25 @@ class Effect:
 
 
 class Decisions(Protocol[Request_contra]):
-    """The decisions in one epoch of a leader. They do no IO, and begin with the committed state."""
+    """The decisions of one leader in one epoch. They do no IO, and begin with the committed state."""
 
     def take(self) -> list[Any]:  # of Answer, Write and Effect
         """Return and remove the answers, writes and effects since the last call, in order."""
 
     def next_deadline_ms(self) -> int:
-        """The latest time (ms) at which ``tick`` must be called."""
+        """The time (ms) at which ``tick`` must be called at the latest."""
 
     def receive(self, request_id: RequestId, request: Request_contra, now_ms: int, wall_ms: int) -> None:
-        """Handle a request; it is answered now or later. A refusal is an answer, too."""
+        """Handle a request; its answer is output now or later. A refusal is an answer, too."""
 
     def forget(self, request_id: RequestId, request: Request_contra) -> None:
         """Forget a request whose caller no longer waits."""
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
-        """End everything whose deadline has passed."""
+        """End all leases, sessions and waits whose deadline has passed."""
 
     def expire(self, now_ms: int, trusted_ms: int | None) -> None:
-        """Forget rows that are too old; none while no time is trusted (None). Called at intervals."""
+        """Forget rows that are too old; no row is too old while no time is trusted (None).
+
+        Called at intervals.
+        """

@@ -45,7 +45,7 @@ class HostedReplica:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether its log must be opened."""
+        """Whether the log of the replica must be opened."""
         return self.state in (HostedState.OPENING, HostedState.DISK_FULL)
 
     @property
@@ -55,7 +55,7 @@ class HostedReplica:
         return has_failed and self.error is not None and not self.tenant.is_leaving
 
     def open_again(self) -> None:
-        """Open the log again: it is whole."""
+        """Open the log again after a repair: it is whole."""
         if self.state is not HostedState.CLOSING:
             self.state, self.error = HostedState.OPENING, None
 
@@ -65,7 +65,7 @@ class HostedReplica:
         self.has_failed = False
 
     def fail(self, error: BaseException) -> None:
-        """Note that the log could not be opened, or that the replica has stopped, with this error."""
+        """Note the error with which the log could not be opened, or with which the replica has stopped."""
         self.reason = f"{type(error).__name__}: {error}"
         if self.state is HostedState.CLOSING:
             return
@@ -78,7 +78,7 @@ class HostedReplica:
             self.error, self.has_failed = error, True
 
     def needs_operator(self, reason: str) -> None:
-        """Note that only an operator can help."""
+        """Note that only an operator can help this replica, and why."""
         self.reason = reason
         if self.state is not HostedState.CLOSING:
             self.state = HostedState.NEEDS_OPERATOR

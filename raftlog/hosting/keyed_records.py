@@ -1,11 +1,11 @@
 """The records of an internal compacted topic, and the state that results from them.
 
 Keys and values are msgpack: a key is an array that begins with its kind, a value is a map. A record has the
-new value of its key, not the change. So the newest record of each key is the whole state, and the topic
-can be compacted. A record without a value deletes its key. Fields are added with defaults, and never renamed.
+new value of its key, not the change. So the newest record of each key is the whole state, and the topic can
+be compacted. A record without a value deletes its key. Fields are added with defaults, and never renamed.
 
-Decides: the encoding, which records are skipped, and the snapshot. Leaves to others: kinds of records and
-their meaning (the packages whose topics these are).
+Decides: the encoding, which records are skipped, and the snapshot. Leaves to others: the kinds of records and
+their meaning (the packages to which the topics belong).
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ class KeyedRecords(Generic[Key, Value]):
     """The kinds of records of one topic."""
 
     def __init__(self, values: Mapping[type[Any], type[Any]]) -> None:
-        """``values`` has the type of value for each type of key, both of them msgspec structs."""
+        """Start with ``values``: for each class of keys, the class of its values.
+
+        Both are msgspec structs.
+        """
         union: Any = None
         for key in values:
             union = key if union is None else union | key
@@ -45,7 +48,7 @@ class KeyedRecords(Generic[Key, Value]):
         return Record(key=_ENCODER.encode(key), value=None if value is None else _ENCODER.encode(value))
 
     def decoded(self, key: bytes | None, value: bytes | None) -> tuple[Key, Value | None] | None:
-        """Key and value of a record; None for a kind of record that this version does not know.
+        """Decode key and value of a record; None for a kind of record that this version does not know.
 
         Raises ``ValueError`` for a value that does not fit its key.
         """
@@ -59,7 +62,8 @@ class KeyedRecords(Generic[Key, Value]):
 class KeyedState(Generic[Key, Value]):
     """The newest value of each key. Pure and deterministic.
 
-    Every replica applies the committed records; only the coordinator, the leader, decides which are written.
+    Every replica applies the committed records; only the coordinator, the leader, decides which records are
+    written.
     """
 
     def __init__(self, kinds: KeyedRecords[Key, Value]) -> None:
@@ -75,7 +79,7 @@ class KeyedState(Generic[Key, Value]):
         """Apply one record: the new value of its key, or None for a deleted key."""
 
     def put(self, key: Key, value: Value | None) -> None:
-        """Apply one record before it is written, and keep the bytes of its row."""
+        """Apply one record before it is written, and keep the bytes of its row for snapshots."""
         self.take(key, value)
         rows = self.rows_of(key)
         if rows is not None:
@@ -83,15 +87,15 @@ class KeyedState(Generic[Key, Value]):
             rows.keep(row.key or b"", row.value)
 
     def rows_of(self, key: Key) -> SnapshotRows | None:
-        """The snapshot rows that keep the row of a key; None in a state that keeps no rows."""
+        """The part of a snapshot that keeps the row of this key; None in a state that keeps no rows."""
         return self._rows
 
     def kept_apart(self) -> tuple[SnapshotRows, ...]:
-        """Additional rows of a snapshot, in a fixed order."""
+        """Further parts of a snapshot, each with rows of its own, in a fixed order."""
         return ()
 
     def without_snapshots(self) -> Self:
-        """Disable snapshots from now on, which makes changes cheaper; return this state."""
+        """Stop keeping rows for snapshots, so that changes become cheaper; return this state."""
         self._rows = None
         return self
 
@@ -103,7 +107,7 @@ class KeyedState(Generic[Key, Value]):
             self._take_encoded(record.key or b"", record.value)
 
     def snapshot(self) -> bytes:
-        """The state, in bytes that are equal on every replica. Encodes no row again (``snapshot_rows``)."""
+        """The state as bytes that are equal on every replica. No row is encoded again (``snapshot_rows``)."""
         assert self._rows is not None, "this state takes no snapshots"
         return _HEAD + joined(self._rows, *self.kept_apart())
 
@@ -112,7 +116,10 @@ class KeyedState(Generic[Key, Value]):
         return (self.snapshot(),)
 
     def restore(self, snapshot: bytes) -> None:
-        """Adopt the state of a snapshot; an empty one is the initial state. Raises ``ValueError``."""
+        """Replace the state with the state of a snapshot; empty bytes are the initial state.
+
+        Raises ``ValueError``.
+        """
         self.clear()
         self._rows = SnapshotRows()
         if not snapshot:
@@ -123,7 +130,7 @@ class KeyedState(Generic[Key, Value]):
             self._take_encoded(key, value)
 
     def _take_encoded(self, key: bytes, value: bytes | None) -> None:
-        """Apply a record and keep its bytes, if this version knows its kind."""
+        """Apply a record and keep its bytes for snapshots, if this version knows its kind."""
         known = self._kinds.decoded(key, value)
         if known is not None:
             self.take(*known)

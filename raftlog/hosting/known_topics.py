@@ -8,11 +8,17 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class KnownTopics:
-    """Partitions and ids of topics. Only its owner changes it."""
+    """The partition counts and ids of the topics that this broker knows.
+
+    Only the owner of the object changes it.
+    """
 
     counts: Mapping[str, int]
     """The number of partitions by topic."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    """Topic ids by topic; topics whose id makes no difference are missing."""
+    """The id of each topic by its name; a topic may be missing if no decision needs its id."""
     beginnings: Mapping[tuple[str, int], int] = field(default_factory=dict)
-    """First offsets by topic id and partition; lower offsets are of a removed partition of equal number."""
+    """The first offset by topic id and partition.
+
+    Lower offsets belong to a removed partition that had this number before.
+    """

@@ -1,4 +1,4 @@
-"""Sorted names. The cost of a page depends on its size, not on the number of names."""
+"""Sorted names. The cost of reading a page of names depends on the size of the page, not on all names."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Names:
             del self._names[at]
 
     def after(self, name: str, count_max: int) -> list[str]:
-        """The names after ``name`` in order, at most ``count_max``."""
+        """The first names after ``name``, in order, at most ``count_max``."""
         first = bisect_right(self._names, name)
         return self._names[first : first + count_max]
 

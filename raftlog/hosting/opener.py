@@ -25,7 +25,7 @@ _log = logging.getLogger("raftlog.hosting")
 
 @dataclass(frozen=True, slots=True)
 class LogOpener:
-    """The parts of a broker that opening a log needs."""
+    """The parts of a broker that are needed to open a log."""
 
     filesystem: Filesystem
     data_directory: str
@@ -44,10 +44,10 @@ class LogOpener:
     ) -> SegmentedLog:
         """Open the log, or create it.
 
-        A log that is created with ``is_rejoining`` counts towards no quorum until it holds its leader's
-        log. So does a log that replaces lost files, and an older copy. An older copy of the only
-        replica is served as it is, since no replica has more: ``is_only`` is asked in that case, and may
-        raise. Raises ``LogCorrupt`` and ``OSError``.
+        A log that is created with ``is_rejoining`` counts towards no quorum until it holds its leader's log.
+        So does a log that replaces lost files, and an older copy. An older copy of the only replica is served
+        as it is, since no replica has more entries: ``is_only`` is called in that case, and may raise. Raises
+        ``LogCorrupt`` and ``OSError``.
         """
         is_of_older_disk = self.is_older_copy(group_id, directory)
         is_lost = self.registry.has_held(group_id) and not has_lived(self.filesystem, directory)
@@ -69,12 +69,14 @@ class LogOpener:
         return self.registry.is_older_copy(group_id) and has_lived(self.filesystem, directory)
 
     def was_only(self, group_id: GroupId) -> bool:
-        """Whether the replica was its group's only member according to its last progress note."""
+        """Whether the replica was the only member of its group according to its last progress note."""
         noted = self.progress.of(group_id)
         return noted is not None and noted.is_only and not self.registry.is_older_copy(group_id)
 
     def _what_is_lost(self, group_id: GroupId, log: SegmentedLog, *, is_of_older_disk: bool) -> str:
-        """Why a log is an older copy; empty if it may be the newest, or is being restored already."""
+        """The reason why a log is an older copy; empty if it may be the newest, or is being
+        restored already.
+        """
         if log.durable_hard_state.is_rejoining:
             return ""
         if is_of_older_disk:

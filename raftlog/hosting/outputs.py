@@ -19,20 +19,20 @@ EffectT = TypeVar("EffectT", bound=Effect)
 
 @dataclass(slots=True)
 class Outputs(Generic[Reply, Row, EffectT]):
-    """Collects answers, records and effects until ``take``."""
+    """Collects answers, records and effects until ``take`` is called."""
 
     wanted: list[Answer[Reply] | Write[Row] | EffectT] = field(default_factory=list, kw_only=True)
 
     @abstractmethod
     def put(self, row: Row) -> None:
-        """Change the state as a record that is being written will."""
+        """Change the state now as the record will change it, which is about to be written."""
 
     def answer(self, request_id: RequestId, reply: Reply | RaftlogError, *, is_settled: bool = False) -> None:
-        """Answer one request once all earlier records are committed, or at once if the answer is settled."""
+        """Answer one request once all earlier records are committed; a settled answer is sent at once."""
         self.wanted.append(Answer(request_id, reply, is_settled))
 
     def write(self, *rows: Row, frees_room: bool = False) -> None:
-        """Write records, all in one batch; the state has them at once."""
+        """Output records for one batch; the state contains their changes at once."""
         if rows:
             self.wanted.append(Write(rows, frees_room))
             for row in rows:

@@ -1,7 +1,7 @@
 """Stores the progress of a broker's replicas at intervals, and once more when the broker stops.
 
-Decides: when, and of which replicas: not of replicas that rejoin or have stopped, whose last note stays.
-Leaves to others: the content of a note, and its file (``raftlog.storage.replica_progress``).
+Decides: when progress is stored, and of which replicas: not of replicas that rejoin or have stopped, whose
+last note stays. Leaves to others: the content of a note, and its file (``raftlog.storage.replica_progress``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ AT_ONCE: Final = 500  # replicas per turn of the loop: about two milliseconds
 
 
 class ProgressKeeper:
-    """The keeper of one broker. For the event loop's thread; ``run_blocking`` writes the file."""
+    """Stores the progress of one broker's replicas.
+
+    For the event loop's thread; ``run_blocking`` writes the file.
+    """
 
     def __init__(
         self, host: GroupHost, progress: ReplicaProgress, registry: ReplicaRegistry, run_blocking: RunBlocking
@@ -34,13 +37,13 @@ class ProgressKeeper:
         self._run_blocking = run_blocking
 
     async def run(self, interval_ms: int) -> None:
-        """Store the progress of all replicas at this interval."""
+        """Store the progress of all replicas at this interval, until cancelled."""
         while True:
             await asyncio.sleep(interval_ms / 1000)
             await self.keep()
 
     async def keep(self) -> None:
-        """Store the progress now; after a disk error the next interval tries again."""
+        """Store the progress of all replicas now; after a disk error the next interval tries again."""
         notes = await self._notes()
         try:
             await self._run_blocking(lambda: self._progress.keep(notes, self._registry.groups))

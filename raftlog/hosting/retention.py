@@ -1,6 +1,6 @@
 """Deletes old segments of the hosted logs.
 
-Decides: when retention is checked, and for how long it waits for members that are alive and behind.
+Decides: when retention is checked, and for how long it waits for members that are reachable and behind.
 Leaves to others: which segments are too old (``raftlog.storage.retention``), by which clock
 (``raftlog.node.cluster_time``), deleting them in a safe order (the log), and followers that still need
 deleted entries (snapshots).
@@ -68,7 +68,7 @@ class _Cut(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RetentionManager:
-    """One broker's part in retention. For the event loop's thread only."""
+    """Deletes old segments on one broker. For the event loop's thread only."""
 
     def __init__(self, host: GroupHost, tenants: Callable[[], Iterable[Tenant]]) -> None:
         self._host = host
@@ -77,7 +77,7 @@ class RetentionManager:
         host.calls.serve(SERVICE, handler_of(_Cut, self._serve))
 
     def awaiting_archive(self, group_id: GroupId) -> int:
-        """The bytes of a log led here that are kept only until they are archived, at the last check."""
+        """The bytes of a log led here that are kept only because they are not archived, at the last check."""
         epoch = self._epochs.get(group_id)
         return 0 if epoch is None else epoch.awaiting_archive
 
@@ -88,9 +88,9 @@ class RetentionManager:
             await self.look()
 
     async def look(self) -> None:
-        """Cut all logs here that are longer than they should be.
+        """Cut all logs on this broker that are longer than their rules allow.
 
-        Before that, old segments without new appends are closed.
+        Old segments that get no more appends are closed first, so that they can be deleted.
         """
         led: set[GroupId] = set()
         for tenant in list(self._tenants()):
@@ -129,7 +129,7 @@ class RetentionManager:
                 await self._cut_everywhere(kept, epoch, _segment_start(kept.log, limits.log_start))
 
     async def _advance(self, group: RaftGroup[object], log_start: Index) -> bool:
-        """Replicate a new log start; return whether the group is known to have committed it."""
+        """Replicate a new log start; return whether this broker knows that the group has committed it."""
         try:
             batch = log_start_batch(log_start, timestamp_ms=self._host.clock.wall_ms())
             proposal = group.propose([batch], frees_room=True)
@@ -165,7 +165,9 @@ class RetentionManager:
         return _segment_start(log, limit)
 
     def _held_back(self, group: RaftGroup[object], epoch: _LeaderEpoch, wanted: Index) -> Index:
-        """The first index that reachable members behind still need; for a limited number of checks."""
+        """The first index that reachable members still need; ``wanted`` if none is behind, or after some
+        checks.
+        """
         status = group.status()
         matches = {**status.learner_match_index, **status.match_index}
         behind = [
@@ -212,7 +214,7 @@ class RetentionManager:
 
 
 def _segment_start(log: SegmentedLog, limit: Index) -> Index:
-    """The log's start after the deletion of every closed segment below ``limit``."""
+    """The start that the log would have after the deletion of every closed segment below ``limit``."""
     return max((Index(s.last + 1) for s in log.closed_segments if s.last < limit), default=log.first_index)
 
 

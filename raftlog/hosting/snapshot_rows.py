@@ -1,8 +1,9 @@
 """The rows of a snapshot, as bytes that are kept from one snapshot to the next.
 
 A snapshot of 100,000 offsets is taken on the event loop. So the bytes of a row are kept as they were in its
-record, and new keys are sorted in while records are applied. A snapshot encodes no row again, it only joins
-bytes. A copy shares the bytes; for a row that the copy keeps first, the original uses the copy's object.
+record, and new keys are put in order while records are applied. A snapshot encodes no row again, it only
+joins bytes. A copy shares the bytes; for a row that the copy keeps first, the original uses the copy's
+object.
 """
 
 from __future__ import annotations
@@ -49,20 +50,20 @@ class SnapshotRows:
         return self._rows.get(key)
 
     def arrange(self, place: Callable[[bytes], int]) -> None:
-        """Change the order of iteration; a snapshot has the rows in the order of their keys."""
+        """Change the order of iteration to the order of ``place``; snapshots stay in the order of keys."""
         rows = ((place(row), key) for key, row in self._rows.items())
         runs = list(iter(lambda: sorted(islice(rows, RUN)), []))  # one sort of all rows would take too long
         self._rows = {key: self._rows[key] for _, key in merge(*runs)}
 
     def copy(self) -> SnapshotRows:
-        """An independent copy of the rows. A copy takes no snapshots."""
+        """An independent copy of the rows, which must take no snapshots."""
         copied = SnapshotRows()
         copied._rows, copied._order = dict(self._rows), None
         self._ahead = copied._ahead
         return copied
 
     def keep(self, key: bytes, value: bytes | None) -> None:
-        """Keep the row of one record, or delete the row of a key without a value."""
+        """Keep the row of one record; without a value, delete the row of its key."""
         if value is None:
             self._rows.pop(key, None)
             self._ahead.pop(key, None)
@@ -77,7 +78,7 @@ class SnapshotRows:
                 self._sort()
 
     def _shared(self, key: bytes, row: bytes) -> tuple[bytes, bytes]:
-        """Key and row as objects of the copy, if the copy kept them first."""
+        """The key and row as the objects that the copy has, if the copy kept them first."""
         if self._order is None:
             self._ahead[key] = key, row
             return key, row
@@ -106,9 +107,9 @@ class SnapshotRows:
 
 
 def rows_in(data: bytes, at: int) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of the msgpack array that is the rest of ``data``. Raises ``ValueError``.
+    """Yield keys and values of the msgpack array that is the rest of ``data``. Raises ``ValueError``.
 
-    Decoded one after another: a decoder for a whole snapshot would hold the interpreter for 100 ms.
+    Rows are decoded one after another: a decoder for a whole snapshot would hold the interpreter for 100 ms.
     """
     try:
         count, at = _size_at(data, at)
@@ -130,7 +131,7 @@ def _bytes_at(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _size_at(data: bytes, at: int) -> tuple[int, int]:
-    """The size in the head of an array or of bytes, and the end of the head."""
+    """The size that the head of an array or of bytes names, and the position after that head."""
     if data[at] & 0xF0 == _SHORT_ARRAY:
         return data[at] & 0x0F, at + 1
     size_of = _SIZES[data[at]]

@@ -1,10 +1,10 @@
 """Runs the tenants of one broker: opens their logs, watches for failures, reopens repaired replicas.
 
-Decides: when a log is opened, and the state of each hosted replica. Leaves to others: which tenants there are
+Decides: when a log is opened, and the state of each hosted replica. Leaves to others: which tenants exist
 (``partitions.hosting``), when a failed replica is repaired (``raftlog.repair.scheduler``).
 
-One lock orders openings and closings: files are never opened while they are closed, moved or removed.
-A replica that has failed is closed, repaired and opened again; it stops no other replica.
+One lock orders openings and closings: files are never opened while they are closed, moved or removed. A
+replica that has failed is closed, repaired and opened again; it stops no other replica.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OPEN_AGAIN_S: Final = 1.0  # the pause after a full disk, or if the tenant has t
 
 
 class Supervisor:
-    """The supervisor of one broker. For the event loop's thread only."""
+    """Runs the tenants of one broker. For the event loop's thread only."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Supervisor:
     # The tenants.
 
     def host(self, tenant: Tenant) -> None:
-        """Open this replica soon, and reopen it after failures."""
+        """Open this tenant's replica soon, and reopen it after failures."""
         assert tenant.group_id not in self._hosted, f"{tenant.name} is hosted already"
         self._hosted[tenant.group_id] = HostedReplica(tenant)
         self._waiting.set()
@@ -88,7 +88,7 @@ class Supervisor:
         self._waiting.set()
 
     async def release(self, group_id: GroupId) -> None:
-        """Return once the replica is closed and not under repair: its files may be moved or removed."""
+        """Return once the replica is closed and no repair of it runs: its files may be moved or removed."""
         hosted = self._hosted.get(group_id)
         if hosted is None:
             return
@@ -100,7 +100,10 @@ class Supervisor:
             del self._hosted[group_id]
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` when replicas were opened or have failed. It must neither block nor raise."""
+        """Call ``listener`` when replicas were opened or have failed.
+
+        The listener must neither block nor raise.
+        """
         self._listeners.append(listener)
 
     async def serving(self, group_id: GroupId) -> None:
@@ -190,7 +193,9 @@ class Supervisor:
         return None
 
     async def _register(self, logs: dict[HostedReplica, SegmentedLog]) -> None:
-        """Register groups before their replicas send messages: their files may be lost later."""
+        """Register groups before their replicas send messages: a later loss of their files is
+        then detected.
+        """
         try:
             await self._run_blocking(lambda: self._registry.add([hosted.tenant.group_id for hosted in logs]))
         except Exception as error:  # also an unexpected one: the next round opens these logs again
@@ -230,7 +235,7 @@ class Supervisor:
             _log.log(level, "%s does not serve: %s", hosted.tenant.name, hosted.reason)
 
     def _replica_failed(self, group_id: GroupId, error: BaseException) -> None:
-        """Note that a group that takes part has stopped."""
+        """Note that a replica has stopped with an error, although it was serving."""
         hosted = self._hosted.get(group_id)
         if hosted is not None:
             hosted.fail(error)
@@ -243,7 +248,7 @@ class Supervisor:
     # Calls of the repair scheduler.
 
     def failed(self) -> Sequence[FailedReplica]:
-        """The replicas to be repaired."""
+        """The replicas that the scheduler must repair or reopen."""
         return [
             FailedReplica(
                 hosted.tenant.name,
@@ -261,12 +266,12 @@ class Supervisor:
         await self._close(hosted)
 
     def bring_online(self, failed: FailedReplica) -> None:
-        """Open a replica again."""
+        """Open a replica again after its repair."""
         self._hosted[failed.group_id].open_again()
         self._waiting.set()
 
     def note(self, failed: FailedReplica, trouble: str) -> None:
-        """Store and log why a replica does not serve yet."""
+        """Store and log why a replica does not serve yet, as text for people."""
         hosted = self._hosted[failed.group_id]
         if hosted.reason != trouble:
             hosted.reason = trouble
@@ -280,6 +285,6 @@ class Supervisor:
         hosted.needs_operator(reason)
 
     def forget(self, directory: str) -> None:
-        """Discard the repair service's knowledge of these files: they were opened, or are about to change."""
+        """Discard the repair service's knowledge of a directory, whose files were opened or will change."""
         if self._repairer is not None:
             self._repairer.service.forget(directory)

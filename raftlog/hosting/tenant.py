@@ -46,19 +46,19 @@ class Tenant(Protocol):
 
     @property
     def group_id(self) -> GroupId:
-        """The Raft group; constant while the tenant is hosted."""
+        """The id of the Raft group; constant while the tenant is hosted."""
 
     @property
     def name(self) -> str:
-        """The name of the replica, in logs and for operators."""
+        """The name of the replica, for logs and operators."""
 
     @property
     def directory(self) -> str:
-        """The directory of the log."""
+        """The directory of the replica's log."""
 
     @property
     def peers(self) -> tuple[NodeId, ...]:
-        """The other brokers with a replica, which a repair may ask."""
+        """The other brokers with a replica of the group, which a repair may ask."""
 
     @property
     def is_leaving(self) -> bool:
@@ -66,7 +66,7 @@ class Tenant(Protocol):
 
     @property
     def retention(self) -> RetentionLimits | SnapshotRetention | None:
-        """The rule for deleting a part of the log; None: nothing may be deleted."""
+        """The rule for deleting a part of the log; None if no part may be deleted."""
 
     @property
     def compaction(self) -> CompactionRules | None:
@@ -82,4 +82,4 @@ class Tenant(Protocol):
         """
 
     async def leave(self) -> None:
-        """Stop serving; the caller then closes the group. Does nothing without an earlier ``take_part``."""
+        """Stop serving; the caller then closes the group. Do nothing without an earlier ``take_part``."""

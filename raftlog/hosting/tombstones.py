@@ -28,14 +28,16 @@ class Clean(NamedTuple):
 
 
 class Agreement:
-    """The end of the clean part of all members' logs, known to a leader in one term."""
+    """The offset up to which all members' logs are clean, as far as a leader knows it in one term."""
 
     def __init__(self) -> None:
         self.end = 0  # every member's log is clean up to this offset
         self._before: Mapping[NodeId, Clean] | None = None
 
     def heard(self, answers: Mapping[NodeId, Clean | None]) -> int:
-        """Note the answers of all members to one question, None for a missing answer; return the end."""
+        """Note the answers of all members to one question, None for a missing answer; return the
+        clean end.
+        """
         before, now = self._before, {node: clean for node, clean in answers.items() if clean is not None}
         self._before = now if len(now) == len(answers) else None
         if (
@@ -49,7 +51,9 @@ class Agreement:
 
 
 def old_enough(closed: Sequence[ClosedSegment], now_ms: int | None, delete_retention_ms: int) -> int:
-    """The end of the segments stored at least ``delete_retention_ms`` ago; 0 while the time is unknown."""
+    """The end of the segments that were stored at least ``delete_retention_ms`` ago; 0 without a
+    known time.
+    """
     end = 0
     for segment in closed:
         if now_ms is None or segment.stored_ms >= now_ms - delete_retention_ms:

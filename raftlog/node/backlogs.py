@@ -1,7 +1,8 @@
-"""The queue of groups that have more to apply than one turn of the event loop allows, as after a crash.
+"""The queue of groups with many committed entries to apply, as after a crash.
 
-Decides: which group is next. Each turn of the loop applies one slice of one group, so heartbeats and
-handshakes wait for one slice at most. Leaves to others: the size of a slice (``group.applier``).
+Decides: which group applies entries next. Each turn of the event loop applies one slice of one group, so
+heartbeats and handshakes wait for one slice at most. Leaves to others: the size of a slice
+(``group.applier``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from raftlog.types import GroupId
 
 
 class Backlogs:
-    """The queue. ``apply_more`` makes a group apply a slice; it may add the group again."""
+    """The queue of one broker. ``apply_more`` makes a group apply a slice; it may add the group again."""
 
     def __init__(self, apply_more: Callable[[GroupId], None]) -> None:
         self._apply_more = apply_more

@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 class RunBlocking(Protocol):
-    """Runs blocking or long work away from the loop, as ``node.threads.in_thread`` does."""
+    """Runs blocking or long work away from the event loop, as ``node.threads.in_thread`` does."""
 
     def __call__(self, work: Callable[[], Result], /) -> Awaitable[Result]:
         """Return the result of ``work``, or raise its error."""
@@ -23,7 +23,9 @@ class RunBlocking(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToItsEnd:
-    """Runs blocking work to its end, even when cancelled: a thread that writes files cannot be stopped."""
+    """Runs blocking work to its end, even if the waiting task is cancelled: threads cannot be
+    stopped safely.
+    """
 
     run: RunBlocking
 

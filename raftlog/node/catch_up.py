@@ -1,8 +1,7 @@
 """The rate at which a broker sends to replicas that are far behind, so that its other work continues.
 
-Decides: whether another append may leave now for a member that lacks more than ``FAR_BYTES``. One rate
-applies
-for all groups of a broker together. A refusal costs the member one heartbeat interval.
+Decides: whether another append may be sent now to a member that lacks more than ``FAR_BYTES``. One rate
+applies to all groups of a broker together. A refused append is retried after one heartbeat interval.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ BURST_S: Final = 0.2  # longer than a heartbeat interval: a refused follower ask
 
 
 class CatchUpRate:
-    """A bucket of bytes that fills at ``bytes_per_s``; 0 is no limit."""
+    """A bucket that fills with ``bytes_per_s``; with 0 there is no limit."""
 
     def __init__(self, clock: Clock, bytes_per_s: int) -> None:
         self._clock = clock
@@ -25,7 +24,7 @@ class CatchUpRate:
         self._filled_at = clock.monotonic()
 
     def has_room(self) -> bool:
-        """Whether one more append may leave now."""
+        """Whether one more append may be sent now."""
         if not self._bytes_per_s:
             return True
         now = self._clock.monotonic()
@@ -34,5 +33,8 @@ class CatchUpRate:
         return self._room > 0
 
     def spend(self, size_bytes: int) -> None:
-        """Count the bytes of an append that has left. Bytes above the room reduce later room."""
+        """Count the bytes of an append that was sent.
+
+        Bytes that exceed the bucket's content reduce its later content.
+        """
         self._room -= size_bytes

@@ -1,12 +1,12 @@
 """The time that the brokers of a cluster agree on: a wall clock that does not jump.
 
-Brokers send one another, with their heartbeats, their wall clock and the time that they use.
-Cluster time is the median of the times that brokers use, each advanced by this broker's monotonic
-clock since it was heard. A broker uses its wall clock while that is near cluster time, and cluster
-time otherwise: then no record expires by age, and the broker's log and metrics say so.
+With their heartbeats, brokers send one another their wall clock and the time that they use. Cluster time is
+the median of the times that brokers use, each advanced by this broker's monotonic clock since it was
+received. A broker uses its wall clock while that is near cluster time, and cluster time otherwise: then no
+record expires by age, and the broker's log and metrics say so.
 
-Wall clocks alone decide in two cases. While no broker has a time yet, as when a whole cluster starts,
-the brokers use their wall clocks once a majority of them agree. And a jump that a majority makes
+Wall clocks alone decide in two cases. While no broker has a time yet, as when a whole cluster starts, the
+brokers use their wall clocks once a majority of them agree. And a jump that a majority of wall clocks make
 together is accepted once these clocks have agreed for ``pause_ms``, so that a cluster whose machines were
 suspended continues without an operator.
 """
@@ -54,7 +54,7 @@ class ClusterTime:
     """One broker's ``Clock``, compared with the clocks of its peers. For the event loop's thread only.
 
     ``wall_ms`` is within ``jump_ms_max`` of cluster time as soon as cluster time is known. ``monotonic`` is
-    the machine's.
+    the machine's monotonic clock.
     """
 
     def __init__(self, clock: Clock, bounds: ClockBounds) -> None:
@@ -69,7 +69,7 @@ class ClusterTime:
         self._was_trusted = True  # according to the log
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970: the wall clock, or cluster time if the wall clock is off."""
+        """Milliseconds since 1970: the wall clock, or cluster time if the wall clock is too far from it."""
         wall_ms, own = self._clock.wall_ms(), self._own
         if own is None or own.reading.time_ms == UNKNOWN_MS:
             return wall_ms
@@ -104,7 +104,7 @@ class ClusterTime:
         return self._clock.wall_ms() - self.wall_ms()
 
     def reading(self) -> ClockReading:
-        """The times to send to the peers now."""
+        """The times that this broker sends to its peers now."""
         wall_ms = self._clock.wall_ms()
         expected_ms = self._expected_ms()
         if expected_ms == UNKNOWN_MS or self._is_near(wall_ms, expected_ms):
@@ -112,11 +112,14 @@ class ClusterTime:
         return ClockReading(wall_ms, expected_ms)
 
     def heard(self, peer: NodeId, reading: ClockReading) -> None:
-        """Store a peer's reading of its clocks."""
+        """Store the times that a peer has sent."""
         self._heard[peer] = _Heard(self._clock.monotonic(), reading)
 
     def look(self, brokers: int) -> None:
-        """Compare the clocks; called with every round of heartbeats. ``brokers`` includes this one."""
+        """Compare the clocks of all brokers; called with every round of heartbeats.
+
+        ``brokers`` is the number of brokers, with this broker.
+        """
         now_s, wall_ms = self._clock.monotonic(), self._clock.wall_ms()
         walls, times = list[int](), list[int]()
         for at_s, (peer_wall_ms, peer_time_ms) in self._heard.values():
@@ -156,7 +159,7 @@ class ClusterTime:
             self._agree_since_s = now_s
 
     def _expected_ms(self) -> int:
-        """The time of this broker, advanced by the monotonic clock since the last ``look``."""
+        """The time of this broker at the last ``look``, advanced by the monotonic clock since then."""
         if self._own is None:
             return UNKNOWN_MS
         return _advanced(self._own.reading.time_ms, self._own.at_s, self._clock.monotonic())

@@ -72,8 +72,8 @@ def encode_heartbeats(
 ) -> bytes:
     """Encode one frame with the broker's clock and the heartbeats of many groups.
 
-    A frame without heartbeats shows that the connection is alive. A broker that ``declines_leadership``
-    is stopping, or lacks room on its disk.
+    A frame without heartbeats shows that the connection works. A broker that ``declines_leadership`` is
+    stopping, or lacks room on its disk.
     """
     body = bytearray(
         _PREFIX.pack(FrameKind.HEARTBEATS, _SENDER.size) + _SENDER.pack(*clock, declines_leadership)
@@ -86,7 +86,7 @@ def encode_heartbeats(
 
 
 def encode_heartbeat_replies(replies: Sequence[tuple[GroupId, HeartbeatReply]]) -> bytes:
-    """Encode one frame with the replies of many groups."""
+    """Encode one frame with the heartbeat replies of many groups."""
     body = bytearray(_PREFIX.pack(FrameKind.HEARTBEAT_REPLIES, 0))
     for group, reply in replies:
         body += _HEARTBEAT_REPLY.pack(group, reply.term, reply.round, reply.rejoining)
@@ -142,7 +142,7 @@ def split_frame(frame: memoryview) -> tuple[FrameKind, memoryview, memoryview]:
 
 
 def unpack_head(head: memoryview) -> list[object]:
-    """Decode the fields of a head. Raises ``MalformedFrame``."""
+    """Decode the fields in the head of a frame. Raises ``MalformedFrame``."""
     try:
         fields = msgspec.msgpack.decode(head)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -161,8 +161,8 @@ def encode_message(group: GroupId, message: Message, payload: Sequence[Buffer] =
 def decode_message(head: memoryview, payload: memoryview) -> tuple[GroupId, Message, list[Batch]]:
     """Decode a group, its message and the checked batches of the message. Raises ``MalformedFrame``.
 
-    Batches are checked although the frame has a checksum: the frame's is computed from the sender's memory,
-    a batch's by its producer.
+    Batches are checked although the frame has a checksum: the checksum of the frame is computed from the
+    sender's memory, the checksum of a batch by its producer.
     """
     fields = unpack_head(head)
     if len(fields) < 2:
@@ -182,7 +182,9 @@ def decode_message(head: memoryview, payload: memoryview) -> tuple[GroupId, Mess
 
 
 def spans_of(batches: Sequence[Batch]) -> tuple[EntrySpan, ...]:
-    """The spans of batches in log order: one span per membership, otherwise one per run of one term."""
+    """The spans of batches in log order: one span for each membership, and one for other batches of one term
+    in a row.
+    """
     spans: list[EntrySpan] = []
     for batch in batches:
         header = batch.header
@@ -246,7 +248,7 @@ _AS_IT_IS: Final[dict[int, type[Message]]] = {
     5: TimeoutNow,
     7: RejoinResponse,
 }
-"""Messages whose fields are sent in their declared order, by tag."""
+"""Messages whose fields are sent in their declared order, by the number of the message type."""
 _PACK: Final[dict[type, tuple[int, Callable[..., Sequence[object]]]]] = {
     VoteRequest: (1, _pack_vote_request),
     AppendRequest: (_APPEND, lambda m: [m.term, m.previous.term, m.previous.index, m.commit_index]),

@@ -1,9 +1,10 @@
 """Duties of a broker: background work that restarts after an unexpected error.
 
-Decides: after which errors a duty restarts, and after how long a pause. Leaves to others: what a duty does.
+Decides: after which errors a duty restarts, and after how long a pause. Leaves to others: the work of a duty.
 A duty keeps data that it must not lose outside of the coroutine that fails, and may repeat its last work.
 
-All brokers of a cluster do similar work: an error that ended the process of one could end all of them.
+A duty must not end the process by an error: all brokers of a cluster do similar work, so an error that ended
+the process of one broker could end all processes.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Duties:
     ) -> None:
         """Run a duty until it returns. After an unexpected error, log the error and restart the duty.
 
-        Raises an error that means that a log, a state or an invariant is broken.
+        An error that means that a log, a state or an invariant is broken is raised.
         """
         now, pause_s = asyncio.get_running_loop().time, AGAIN_S_MIN
         while True:
@@ -64,7 +65,7 @@ class Duties:
     def step(self, name: str) -> Iterator[None]:
         """Guard one step of a duty: an unexpected error is logged, and the duty continues with its next step.
 
-        Raises an error that means that a log, a state or an invariant is broken.
+        An error that means that a log, a state or an invariant is broken is raised.
         """
         try:
             yield

@@ -1,9 +1,9 @@
 """One flusher for all logs of a broker: many small writes share one round of syncs.
 
-Decides: which logs a round covers. While one round runs on other threads the next one
-gathers, so the busier the disk, the larger the rounds. Work that may take much longer than a sync runs beside
-the rounds, a few at a time; its owner has no other disk work meanwhile. Leaves to others: the consequences of
-a finished or failed sync.
+Decides: which logs a round covers. While a round runs on other threads, requests for the next round are
+collected, so the busier the disk, the larger the rounds. Work that may take much longer than a sync runs
+beside the rounds, a few works at a time; its owner has no other disk work meanwhile. Leaves to others: the
+consequences of a finished or failed sync.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from raftlog.storage.log_storage import DiskWork, LogChange
 
 Errors = list[OSError | None]
 RoundEnded = Callable[[Errors | BaseException], None]
-"""A callback for the end of a round: receives the error of each work, or the error that broke the round."""
+"""A callback for the end of a round, with the errors of its works, or the error that broke the round."""
 
 RunSyncs = Callable[[Sequence[DiskWork], RoundEnded], None]
-"""Runs disk work away from the event loop, and then calls its other argument on the loop."""
+"""A function that runs disk works away from the event loop, and then calls its other argument on the loop."""
 
 SYNC_THREADS: Final = 4
 ROUND_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -32,19 +32,20 @@ LONG_AT_ONCE: Final = 2  # changes that take long; the other threads are for syn
 
 
 class Flushed(Protocol):
-    """A log's owner, whose log the flusher syncs."""
+    """The owner of a log that the flusher syncs."""
 
     def begin_sync(self) -> DiskWork | None:
-        """The flush or the change to run; None if no work waits for the disk."""
+        """The flush or the change to run on the disk; None if the log has neither."""
 
     def end_sync(self, sync: DiskWork | None, error: OSError | None) -> None:
         """Note that the flush or the change has run, or has failed finally."""
 
 
 class Flusher:
-    """Collects owners with unsynced writes; runs one round of syncs at a time, never two works of one owner.
+    """Collects owners with unsynced writes and runs one round of syncs at a time.
 
-    ``on_fatal`` is called when a round breaks for another reason than a failed sync.
+    Two works of one owner never run at a time. ``on_fatal`` is called when a round breaks for another reason
+    than a failed sync.
     """
 
     def __init__(self, run_syncs: RunSyncs, on_fatal: Callable[[BaseException], None]) -> None:
@@ -72,14 +73,14 @@ class Flusher:
             asyncio.get_running_loop().call_soon(self._begin_round)
 
     async def idle(self) -> None:
-        """Return once no work waits for the disk."""
+        """Return once no log waits for the disk."""
         while self._is_running or self._long:
             ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idlers.append(ended)
             await ended
 
     def _begin_round(self) -> None:
-        """Begin a round of the requested work. Its end begins the next round."""
+        """Begin a round of the requested works. The end of the round begins the next round."""
         try:
             while self._dirty:
                 owners, self._dirty = self._dirty, {}
@@ -142,7 +143,7 @@ class Flusher:
         self._wake_idlers()
 
     def _set_aside(self, owner: Flushed, work: LogChange) -> None:
-        """Run a change that takes long beside the rounds."""
+        """Run a long change outside of the rounds, on its own."""
         self._beside[owner] = False
         task = asyncio.get_running_loop().create_task(self._run_beside(owner, work))
         self._long.add(task)
@@ -160,10 +161,10 @@ class Flusher:
 
 
 class SyncThreads:
-    """Implements ``RunSyncs`` with a few own threads, which exist as long as the process.
+    """Implements ``RunSyncs`` with a few threads of its own, which exist as long as the process.
 
     The disk does several syncs at once in little more than the time of one, and handing work to a plain
-    thread and back costs a third of the same with an executor.
+    thread and back takes a third of the time that an executor takes.
     """
 
     def __init__(self, count: int = SYNC_THREADS) -> None:
@@ -172,7 +173,7 @@ class SyncThreads:
             threading.Thread(target=self._work, name="sync", daemon=True).start()
 
     def __call__(self, syncs: Sequence[DiskWork], ended: RoundEnded) -> None:
-        """Hand out a whole round; it ends when its last sync has run."""
+        """Give the syncs of a whole round to the threads; the round ends when its last sync has run."""
         this_round = _Round(syncs, ended)
         for number in range(len(syncs)):
             self._waiting.put((this_round, number))
@@ -185,7 +186,7 @@ class SyncThreads:
 
 
 class _Round:
-    """One round of syncs on several threads; the last sync reports all errors to the loop."""
+    """One round of syncs on several threads; the last sync to finish reports all errors to the loop."""
 
     __slots__ = ("_broken", "_ended", "_errors", "_left", "_lock", "_loop", "_syncs")
 
@@ -199,7 +200,7 @@ class _Round:
         self._loop = asyncio.get_running_loop()
 
     def run(self, number: int) -> None:
-        """Run one sync; after the last one, report to the loop."""
+        """Run sync ``number`` of the round; if it is the last to finish, report to the loop."""
         try:
             self._syncs[number].run()
         except OSError as error:

@@ -1,7 +1,8 @@
-"""The limits of one frame between brokers, and the limits that follow from it (``docs/limits.md``).
+"""The limits of one frame between brokers, and the limits that follow from them (``docs/limits.md``).
 
-Whatever may be proposed can be sent to followers, kept in a snapshot and read again. Decides: the numbers.
-Leaves to others: refusing requests that exceed them. The simulator has smaller limits in some runs.
+With these limits every entry that may be proposed can be sent to followers, kept in a snapshot and read
+again. Decides: the numbers. Leaves to others: refusing requests that exceed a limit. The simulator has
+smaller limits in some runs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ class FrameLimits:
     write_bytes_max: int = 16 << 20  # of one write of a coordinator: half of a frame
     writes_bytes_max: int = 1 << 20  # of several writes of a coordinator in one batch
     decision_bytes_max: int = 15 << 20
-    """The bytes of the rows that decide about a sink's batch; the same write has the row of the sink."""
+    """The maximum size of the rows that decide about a sink's batch; the row of the sink is in the same
+    write.
+    """
 
 
 FRAME_LIMITS: Final = FrameLimits()

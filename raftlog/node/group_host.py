@@ -1,12 +1,12 @@
 """All Raft groups of one broker: one tick loop, one flusher, one transport.
 
-Decides: which groups get ticks (those not quiescent). Leaves to others: everything about a single group
-(``raft_group``), when a peer counts as silent (``peer_watch``), what is in a frame of heartbeats
+Decides: which groups get ticks (groups that are not quiescent). Leaves to others: everything about a single
+group (``raft_group``), when a peer counts as silent (``peer_watch``), which heartbeats share a frame
 (``heartbeats``), and which groups elect another leader next (``leaderless_groups``).
 
-A group without work is quiescent: it costs no tick and no message. Quiescent groups are safe because
-brokers watch each other: each sends each peer a frame per heartbeat interval, and groups learn which
-of their peers are unreachable. The connections of a silent peer are closed and dialled again.
+A group without work is quiescent: it costs no tick and no message. Quiescent groups are safe because brokers
+watch each other: each broker sends each peer a frame per heartbeat interval, and groups learn which of their
+peers are unreachable. The connections of a silent peer are closed and dialled again.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ class HostSettings:
 class GroupHost:
     """One broker's groups. All methods belong to the event loop's thread.
 
-    ``on_fatal`` is called with a broken invariant and must end the process; if the group in which it broke is
-    known, ``note_broken`` is called before. ``has_room``: whether the disk has more free space than its
+    ``on_fatal`` is called with a broken invariant and must end the process; first, ``note_broken`` is called
+    if the group of the invariant is known. ``has_room``: whether the disk has more free space than its
     reserve. ``is_drained``: whether an operator wants this broker to lead no group. ``is_in_use``: which
-    peers count for the majority that agrees on the time. Without ``disks`` the host ignores disk identities.
+    peers count for the majority that agrees on the time. Without ``disks`` disk identities are ignored.
     """
 
     def __init__(
@@ -158,16 +158,16 @@ class GroupHost:
 
     @property
     def tick_ms(self) -> int:
-        """The length of a tick in milliseconds."""
+        """The length of a tick, in milliseconds."""
         return self.settings.tick_ms
 
     @property
     def groups(self) -> Mapping[GroupId, RaftGroup[object]]:
-        """The groups that this broker takes part in."""
+        """The groups that have a member on this broker."""
         return self._groups
 
     def is_reachable(self, peer: NodeId) -> bool:
-        """Whether the peer was heard, and has neither lost its link nor become silent since."""
+        """Whether the peer has answered, and has since neither lost its link nor become silent."""
         return peer == self.node_id or self._watch.is_reachable(peer)
 
     def is_linked(self, peer: NodeId) -> bool:
@@ -176,7 +176,7 @@ class GroupHost:
 
     @property
     def reachable_peers(self) -> frozenset[NodeId]:
-        """All peers for which ``is_reachable`` is True, also those without a group here."""
+        """All peers for which ``is_reachable`` is True, also peers without a group in common."""
         return self._watch.reachable
 
     def declines(self, broker: NodeId) -> bool:
@@ -189,7 +189,7 @@ class GroupHost:
     def takes_records(self) -> bool:
         """Whether the disk has more free space than its reserve, and no log waits for room.
 
-        Only awake groups can wait for room.
+        Quiescent groups are not asked: they never wait for room.
         """
         groups = (self._groups.get(group_id) for group_id in self._awake)
         return self.has_room() and not any(group is not None and group.waits_for_room for group in groups)
@@ -213,14 +213,15 @@ class GroupHost:
         is_internal: bool = False,
         restored: Restored | None = None,
     ) -> RaftGroup[Reply]:
-        """Begin to take part in a group. Raises ``LogCorrupt`` if its committed entries cannot be applied.
+        """Open this broker's member of a group.
 
-        ``membership`` is the group's first, or ``NOBODY`` for a replica that is added to it; the log keeps
-        the membership of its first opening. ``campaign_first``: hold an election at once, if the log is
-        as young as the group. ``announces_commits``: a leader sends each commit to followers at once, not
-        with the next heartbeat; for groups where requests wait for it on every broker. An
-        ``is_internal`` group continues while user records wait: its uncommitted bytes have their own bound.
-        Without ``restored`` the machine gets the newest state of the log here, which blocks the event loop.
+        Raises ``LogCorrupt`` if its committed entries cannot be applied. ``membership`` is the group's first
+        membership, or ``NOBODY`` for a replica that is added to it; the log keeps the membership of its first
+        opening. ``campaign_first``: hold an election at once, if the log is as young as the group.
+        ``announces_commits``: a leader sends each commit index to followers at once, not with the next
+        heartbeat; for groups where requests wait for a commit on every broker. An ``is_internal`` group
+        continues while user records wait: its uncommitted bytes have their own bound. Without ``restored``
+        the machine gets the newest state of the log here, which blocks the event loop.
         """
         with self.blames(group_id):
             restored = restored or restore_kept(machine, log.load_checkpoint())
@@ -268,9 +269,9 @@ class GroupHost:
         )
 
     async def close_group(self, group_id: GroupId) -> None:
-        """Leave a group at once; return when its files are closed. Does nothing if it is not open here.
+        """Leave a group at once, and close its files; do nothing if it is not open here.
 
-        A cancellation waits for that, too: the next caller may remove the files, or open them.
+        A cancelled call still waits for the files: the next caller may remove or open them.
         """
         group = self._groups.pop(group_id, None)
         self._awake.pop(group_id, None)
@@ -293,10 +294,10 @@ class GroupHost:
         self._tick_handle = asyncio.get_running_loop().call_later(self.settings.tick_ms / 1000, self._tick)
 
     async def transfer_leaderships(self) -> None:
-        """Transfer every leadership to the most advanced peer, and wait up to ``transfer_s`` for it.
+        """Transfer every leadership to the most advanced peer; wait at most ``transfer_s`` for the transfers.
 
-        From now on this broker accepts no leadership, and its heartbeats say so: otherwise peers would
-        transfer theirs to it, and get them back when they stop, too.
+        From now on this broker accepts no leadership, and its heartbeats say so: otherwise peers that stop,
+        too, would transfer theirs to it, and get them back.
         """
         self._is_stopping = True
         self._watch_peers()
@@ -307,7 +308,7 @@ class GroupHost:
             await asyncio.sleep(self.settings.tick_ms / 1000)
 
     def _hand_over(self) -> bool:
-        """Transfer every leadership for which there is a successor; return whether there was any."""
+        """Transfer every leadership that has a successor; return whether there was such a leadership."""
         led = [group for group in self._groups.values() if group.is_leader]
         targets = [(group, group.successor(self._watch.successors)) for group in led]
         for group, target in targets:
@@ -330,7 +331,7 @@ class GroupHost:
     # The environment of groups.
 
     def schedule(self, group: GroupId) -> None:
-        """Drain this group at the end of this loop turn, and give it ticks again."""
+        """Carry out the work of this group at the end of this loop turn, and give it ticks again."""
         if group not in self._groups:
             return
         self._awake[group] = self._scheduled[group] = None
@@ -338,22 +339,22 @@ class GroupHost:
             self._drain_soon()
 
     def apply_later(self, group: GroupId) -> None:
-        """Queue this group to apply more committed entries: one group per loop turn."""
+        """Queue this group to apply more committed entries; one group applies entries in each loop turn."""
         self._backlogs.add(group)
 
     def append_soon(self, group: GroupId) -> None:
-        """Make this group append once the frames that are queued now have left."""
+        """Make this group append its written batches once the frames that are queued now were sent."""
         if not self._unwritten:
             asyncio.get_running_loop().call_soon(self._append_unwritten)
         self._unwritten[group] = None
 
     def request_sync(self, group: Flushed) -> None:
-        """Make the flusher sync this group's log, or change it."""
+        """Make the flusher sync this group's log, or carry out its next change."""
         if not self._fatal:
             self.flusher.request(group)
 
     def send(self, group: GroupId, to: NodeId, message: Message, payload: Sequence[Buffer] = ()) -> bool:
-        """Queue a message; heartbeats gather until the end of the loop turn."""
+        """Queue a message; heartbeats are collected until the end of the loop turn."""
         if self._fatal:
             return False
         if type(message) is Heartbeat:
@@ -369,11 +370,11 @@ class GroupHost:
             return False
 
     def watch_peers(self, peers: frozenset[NodeId]) -> None:
-        """Watch these peers, and send them signs of life."""
+        """Watch these peers, and send them heartbeats of this broker."""
         self._watch.watch_peers(peers - {self.node_id})
 
     def refuse_peer(self, peer: NodeId) -> None:
-        """Refuse a peer that was removed from the cluster; its next dial is answered with that reason."""
+        """Refuse a peer that was removed from the cluster; its next attempt to connect gets that reason."""
         self._transport.refuse_peer(peer)
         self._watch.forget(peer)
 
@@ -402,7 +403,7 @@ class GroupHost:
 
     @contextlib.contextmanager
     def blames(self, group: GroupId) -> Iterator[None]:
-        """Attribute a broken invariant to that group. Passes errors on, exhaustion as an ``OSError``."""
+        """Attribute a broken invariant to a group. Passes errors on; an exhaustion becomes an ``OSError``."""
         try:
             yield
         except (LogCorrupt, MachineFailed, OSError):
@@ -414,12 +415,12 @@ class GroupHost:
             raise
 
     def replica_failed(self, group: GroupId, error: BaseException) -> None:
-        """Note that a replica has ended because of ``error``."""
+        """Note that this broker's replica of a group has ended because of ``error``."""
         self.damaged_logs += isinstance(error, LogCorrupt)
         self.on_replica_failed(group, error)
 
     def fail(self, error: BaseException, group: GroupId | None = None) -> None:
-        """Stop all sending after a broken invariant, and end the process. The first one's group is noted.
+        """Stop all sending and end the process: an invariant is broken. The group of the first one is noted.
 
         If a group has run out of memory or of another resource, only its replica stops; it is opened again.
         """
@@ -461,14 +462,14 @@ class GroupHost:
             self.calls.frame_received(sender, kind, head, payload)
 
     def peer_connected(self, peer: NodeId) -> None:
-        """Note that this broker's link to a peer is connected; from now on the peer must be heard."""
+        """Note that this broker's link to a peer is connected; from now on a silence of the peer counts."""
         if self._disks is not None:
             self._disks.connected(peer)
         self._watch.connected(peer)
         self.on_peer_connected(peer)
 
     def peer_lost(self, peer: NodeId) -> None:
-        """Note that a link broke: messages in flight may be lost."""
+        """Note that the link to or from a peer broke: messages in flight may be lost."""
         if self._disks is not None:
             self._disks.lost(peer)
         self._watch.lost(peer)
@@ -476,7 +477,7 @@ class GroupHost:
         self._leaderless.peer_lost(peer, self._awake)
 
     def peer_refused(self, peer: NodeId) -> None:
-        """Note a peer's statement that this broker was removed from the cluster: it no longer takes part."""
+        """Note a peer's refusal of this broker as removed from the cluster: it no longer takes part."""
         if not self.is_refused:
             _log.error(
                 "broker %d refuses this broker, %d: it was removed from the cluster permanently; stop it",
@@ -529,7 +530,7 @@ class GroupHost:
                 )
 
     def leader_known(self, group_id: GroupId) -> str:
-        """The leader of a group, as a sentence, and the voters that are unreachable."""
+        """A sentence that names the leader of a group, and the voters that are unreachable."""
         group = self._groups.get(group_id)
         if group is None:
             return "its log is not open here"
@@ -538,7 +539,7 @@ class GroupHost:
         return f"{leader}; start brokers {missing}, which are unreachable" if missing else leader
 
     def _look_for_controller(self) -> None:
-        """Hand leaderships over while this broker does not hear the active controller."""
+        """Transfer leaderships to other brokers while this broker does not hear the active controller."""
         group = self._groups.get(METADATA_GROUP)
         leader = None if group is None else group.leader
         is_heard = group is None or (leader is not None and self.is_reachable(leader))
@@ -549,7 +550,7 @@ class GroupHost:
             )
 
     def _look_for_room(self) -> None:
-        """Hand leaderships over while this broker is drained or lacks room."""
+        """Transfer leaderships to other brokers while this broker is drained or lacks room."""
         is_drained = self._is_drained()
         self._room.look(self.takes_records and not is_drained)
         if self._room.hands_over and self._hand_over() and not is_drained:

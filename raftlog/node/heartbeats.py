@@ -1,7 +1,7 @@
 """Heartbeats and their replies of all groups of one broker: one frame for each peer and loop turn.
 
-Decides: the content of a frame. Leaves to others: when frames leave (``group_host``), their bytes
-(``codec``).
+Decides: which heartbeats and replies a frame has. Leaves to others: when frames are sent (``group_host``),
+their bytes (``codec``).
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ class Heartbeats:
         self.are_due = True
 
     def greet(self, peers: Iterable[NodeId]) -> None:
-        """Send each of these peers a frame, at least an empty one: a sign that this broker is alive."""
+        """Make sure that each of these peers gets a frame, even an empty one: it shows that this broker is
+        alive.
+        """
         for peer in peers:
             self._heartbeats.setdefault(peer, [])
             self.are_due = True
 
     def send(self, clock: Callable[[], ClockReading], *, declines_leadership: bool) -> None:
-        """Send all waiting frames; the clock is read only if heartbeats are among them."""
+        """Send all waiting frames; the clock is read only if a frame with heartbeats is among them."""
         self.are_due = False
         if self._heartbeats:
             heartbeats, self._heartbeats = self._heartbeats, {}

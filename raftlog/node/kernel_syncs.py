@@ -1,7 +1,8 @@
 """Rounds of syncs on Linux: the kernel syncs files, threads do all other work that waits for the disk.
 
-Waking a thread for each round, and the event loop after it, costs a quarter of the CPU of one synchronous
-record. Decides: which work the kernel does. Leaves to others: the content of a round (``flusher``).
+To wake a thread for each round, and the event loop after it, takes a quarter of the CPU time that one record
+with its own sync needs. Decides: which work the kernel does. Leaves to others: which syncs are in a round
+(``flusher``).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from raftlog.storage.os_filesystem import OsFile
 
 
 class KernelSyncs:
-    """Implements ``RunSyncs`` with the kernel. ``threads`` run all work except a sync of one file alone."""
+    """Implements ``RunSyncs`` with the kernel. ``threads`` run all works except the sync of a single file."""
 
     def __init__(self, aio: LinuxAio, threads: RunSyncs) -> None:
         self._aio = aio
@@ -54,7 +55,7 @@ class KernelSyncs:
 
 
 class _MixedRound:
-    """A round of which some work runs on threads."""
+    """A round in which some works run on threads."""
 
     __slots__ = ("_broken", "_ended", "_errors", "_left")
 
@@ -65,14 +66,16 @@ class _MixedRound:
         self._left = works
 
     def file_synced(self, number: int, work: LogSync, code: int) -> None:
-        """Note that the kernel has finished one sync, with error number ``code`` or 0."""
+        """Note that the kernel has finished the sync of one work, with error number ``code``, or 0 for
+        success.
+        """
         error = OSError(code, os.strerror(code), work.files[0].path) if code else None
         work.end_alone(error)
         self._errors[number] = error
         self._count(1)
 
     def others_ended(self, numbers: Sequence[int], result: Errors | BaseException) -> None:
-        """Take the results of the works that ran on threads."""
+        """Note the results of the works that ran on threads."""
         if isinstance(result, BaseException):
             self._broken = result
         else:

@@ -1,7 +1,7 @@
 """The search of one request for the leader of a Raft group that any broker may lead.
 
-Decides: which broker to ask next, when to repeat a request, and when to give up. Leaves to others:
-asking, and the answer to the user (``partitions.routing.gateway``, ``partitions.metadata.service``).
+Decides: which broker to ask next, when to repeat a request, and when to give up. Leaves to others: how a
+broker is asked, and the answer to the user (``partitions.routing.gateway``, ``partitions.metadata.service``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SERVED_S: Final = 0.25  # an answer that took longer came from a leader: the pat
 
 
 class LeaderNotFound(Exception):
-    """No leader was found in time, and nothing was done."""
+    """No leader was found in time, and the request had no effect."""
 
     def __init__(self, last: RaftlogError | None) -> None:
         super().__init__(str(last))
@@ -47,7 +47,7 @@ class InDoubt(Exception):
 
 
 class Refused(NamedTuple):
-    """The refusal of a broker that was asked before the search, with the time of the event loop."""
+    """The refusal of a broker that was asked before the search, and its time on the event loop's clock."""
 
     node: NodeId
     asked_at: float
@@ -55,7 +55,8 @@ class Refused(NamedTuple):
 
 
 class LeaderSearch:
-    """Asks brokers: known candidates first, then hints; never one broker twice without a pause.
+    """Asks brokers: first known candidates, then the brokers that refusals name; pauses before asking one
+    again.
 
     ``deadline`` is a time of the event loop; the search ends after ``patience_s`` without a leader.
     """
@@ -69,7 +70,10 @@ class LeaderSearch:
         leaders: MutableMapping[Hashable, NodeId] | None = None,
         group: Hashable = None,
     ) -> None:
-        """``leaders`` keeps the broker that has answered last for each ``group``, until it does not."""
+        """Start a search.
+
+        ``leaders`` has the broker that last answered for each ``group``; the search updates it.
+        """
         self._deadline = deadline
         self._patience_s = patience_s
         self._pause_s = pause_s
@@ -88,10 +92,11 @@ class LeaderSearch:
         is_repeatable: Callable[[], bool] | None,
         refused: Refused | None = None,
     ) -> Answer:
-        """Ask until the leader answers; repeat a request that may have happened only if that is harmless.
+        """Ask until the leader answers; repeat a request that may have had an effect only if that is
+        harmless.
 
         ``candidates`` are the brokers that may lead, the most likely first. ``is_repeatable`` is None for
-        requests that change nothing. ``refused`` is the first answer, if there was one, of ``UNANSWERED``.
+        requests that change nothing. ``refused`` is the refusal of a broker that was asked before the search.
         Raises ``LeaderNotFound``, ``InDoubt``, and the leader's refusals.
         """
         last: RaftlogError | None = None
@@ -128,7 +133,7 @@ class LeaderSearch:
         return refused.error
 
     def _choose(self, candidates: Iterable[NodeId | None]) -> NodeId | None:
-        """The next broker to ask; None when all have been asked."""
+        """The next broker to ask; None when all known brokers have been asked."""
         self._began = asyncio.get_running_loop().time()
         for node in (self._hint, *candidates):
             if node is not None and node not in self._asked:
@@ -137,7 +142,7 @@ class LeaderSearch:
         return None
 
     async def _continues(self, error: RaftlogError | None) -> bool:
-        """Note a refusal, or pause if it is None; return False when it is time to give up."""
+        """Note a refusal, or pause if it is None; return False when the search must end."""
         now = asyncio.get_running_loop().time()
         if self._gives_up_at is None or now - self._began > SERVED_S:
             self._gives_up_at = min(now + self._patience_s, self._deadline)
@@ -155,7 +160,7 @@ class LeaderSearch:
 
 
 def may_have_happened(refusal: RaftlogError) -> bool:
-    """Whether the request may have been carried out, or may still be."""
+    """Whether a request with this refusal may have been carried out, or may still be carried out."""
     return isinstance(refusal, CommitUnknown) or (
         isinstance(refusal, ConnectionLost) and refusal.details.get("sent") is not False
     )

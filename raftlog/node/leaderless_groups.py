@@ -1,7 +1,7 @@
-"""Groups of one broker that have lost a peer, or hear it again: some of them are notified at each tick.
+"""Groups of one broker that have lost a peer or can reach it again: a few of them are notified at each tick.
 
-A broker that dies leaves hundreds of groups without a leader. If all campaigned at once, their votes would
-wait so long for the disk that every election would time out, again and again.
+A broker that dies leaves hundreds of groups without a leader. If all of them campaigned at once, their votes
+would wait so long for the disk that every election would time out, again and again.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ ELECTIONS_PER_TICK: Final = 20  # their votes fit into one round of syncs
 class LeaderlessGroups:
     """The groups that have lost their leader and are not notified yet, each with the lost leader.
 
-    Also quiescent groups led here that have lost a follower, or hear it again: notified after the others.
-    The peer's state at the time of the notification counts: it may have been lost and have returned since.
+    The queue also holds quiescent groups led here that have lost a follower, or can reach it again: these
+    groups are notified last. The peer's state at the time of the notification counts: the peer may have been
+    lost and have returned since.
     """
 
     def __init__(
@@ -41,7 +42,9 @@ class LeaderlessGroups:
                 group.peer_unreachable(peer)
 
     def peer_lost(self, peer: NodeId, active: Container[GroupId]) -> None:
-        """Notify groups that a peer is lost: groups that it led a few at a time, ``active`` ones first."""
+        """Note the loss of a peer; groups that it led are notified a few at a time, ``active``
+        groups first.
+        """
         for group_id, group in self._groups.items():
             if group.leader == peer:
                 self._lost[group_id, peer] = None
@@ -54,7 +57,7 @@ class LeaderlessGroups:
         self.elect_some()
 
     def peer_reachable(self, peer: NodeId, active: Container[GroupId]) -> None:
-        """Notify groups that a peer is heard again, if they were notified of its loss."""
+        """Notify groups that a peer is reachable again, if they were notified of its loss."""
         for group_id, group in self._groups.items():
             if peer in group.unreachable:
                 if group.is_leader and group_id not in active:
@@ -63,7 +66,7 @@ class LeaderlessGroups:
                     group.peer_reachable(peer)
 
     def elect_some(self) -> None:
-        """Notify as many groups as one tick allows."""
+        """Notify as many waiting groups as one tick allows."""
         left = ELECTIONS_PER_TICK
         for group_id, peer in list(islice(self._lost, left)):
             left -= 1
@@ -78,7 +81,10 @@ class LeaderlessGroups:
                 self._tell(group, peer, had_effect=was_lost and group.is_leader)
 
     def _tell(self, group: RaftGroup[object], peer: NodeId, *, had_effect: bool) -> None:
-        """Notify a group. ``had_effect``: the peer or this broker leads it, so a past loss counts, too."""
+        """Notify a group of a peer's state. ``had_effect``: the peer or this broker leads the group.
+
+        In that case a loss that is over counts, too.
+        """
         is_reachable = self._is_reachable(peer)
         if had_effect or not is_reachable:
             group.peer_unreachable(peer)

@@ -1,13 +1,13 @@
 """Exchange of disk ids and ages between brokers, so that no broker takes part with an older copy of its disk.
 
 The first frame on each link names the sender's disk and its age (``raftlog.storage.disk_age``). So a broker
-never acts on a message from a known older copy of a disk: the name arrives before the message. The broker
-answers with the newer state that it knows, and drops all other frames of that peer until the peer names
-another disk. A peer that cannot be reached, and so cannot be answered, gets the reason when it dials again,
-for its log.
+never acts on a message from a known older copy of a disk: the frame with the name arrives before the message.
+The broker answers with the newer state that it knows, and drops all other frames of that peer until the peer
+names another disk. A peer that cannot be reached, and so gets no answer, gets the reason for its log when it
+dials again.
 
-Decides: whose frames are dropped, and when this broker has to begin again. Leaves to others: which disk is an
-older copy (``disk_age``), and its treatment (``raftlog.hosting.opener``).
+Decides: whose frames are dropped, and when this broker must stop because its disk is an older copy. Leaves to
+others: which disk is an older copy (``disk_age``), and its treatment (``raftlog.hosting.opener``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MARK_AGAIN_S: Final = 1.0
 
 
 class _Name(msgspec.Struct, frozen=True, array_like=True):
-    """The content of a ``DISK`` frame."""
+    """The content of a ``DISK`` frame: the sender's disk, and the newer state that the sender knows."""
 
     mine: Disk
     newer: Disk | None = None  # a newer state of the disk that the receiver has named, which is refused
@@ -41,7 +41,7 @@ class _Name(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PeerDisks:
-    """The exchange of one broker. ``on_older_copy``: called when its own disk is an older copy."""
+    """The exchange of one broker. ``on_older_copy`` is called when this broker's disk is an older copy."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class PeerDisks:
         self._wake = asyncio.Event()
 
     def connected(self, peer: NodeId) -> None:
-        """Name this disk on a new link to a peer, before all other frames."""
+        """Send the name of this disk over a new link to a peer, before all other frames."""
         self._linked.add(peer)
         self._name(peer)
         if peer in self._unreached:
@@ -73,7 +73,7 @@ class PeerDisks:
             self._wake.set()
 
     def lost(self, peer: NodeId) -> None:
-        """Note that a link has ended."""
+        """Note that a link to a peer has ended."""
         self._linked.discard(peer)
         self._unreached.pop(peer, None)  # the next link may lead to another process
 
@@ -94,7 +94,9 @@ class PeerDisks:
             self._wake.set()
 
     async def run(self, interval_ms: int) -> None:
-        """Raise the disk's age at intervals and store the peers' disks, until this disk is an older copy."""
+        """Raise the disk's age at intervals, and store the peers' disks; end when this disk is an
+        older copy.
+        """
         now = asyncio.get_running_loop().time
         rises_at = now() + interval_ms / 1000
         while not (self._is_found or await self._found_by(rises_at)):
@@ -107,7 +109,7 @@ class PeerDisks:
         self._on_older_copy()
 
     async def _found_by(self, time_s: float) -> bool:
-        """Wait for news, or until a time of the loop; return whether this disk is an older copy."""
+        """Wait for a peer's finding until a time of the loop; return whether this disk is an older copy."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(time_s):
                 await self._wake.wait()
@@ -115,7 +117,10 @@ class PeerDisks:
         return self._is_found
 
     async def _mark_older_copy(self) -> None:
-        """Record the finding for the next start; without it, that start would take part until told again."""
+        """Record for the next start that this disk is an older copy.
+
+        Without the record, the next start would take part in groups until a peer has reported this again.
+        """
         while True:
             try:
                 await self._run_blocking(self.age.mark_older_copy)
@@ -131,7 +136,7 @@ class PeerDisks:
                 self._name(peer)
 
     async def _store(self, record: DiskRecord) -> bool:
-        """Store a record; return whether it is durable."""
+        """Store a record of the disks; return whether it is durable."""
         try:
             await self._run_blocking(lambda: self.age.keep(record))
         except OSError as error:
@@ -140,10 +145,10 @@ class PeerDisks:
         return True
 
     def _judge(self, peer: NodeId, named: Disk) -> None:
-        """Let a peer take part, or drop its frames.
+        """Accept the frames of a peer that has named its disk, or drop them.
 
-        A disk that is not the known one replaces it only in a process that can be reached: of two processes
-        with one broker's id, the reachable one at the broker's address counts.
+        A disk that differs from the known disk replaces it only if this node's own link reaches the process
+        that named it. So of two processes with one broker's id, the process at the broker's address counts.
         """
         known = self.age.known_of(peer)
         self._unreached.pop(peer, None)
@@ -179,5 +184,7 @@ class PeerDisks:
         self._transport.send(peer, encode_frame(FrameKind.DISK, name))
 
     def _is_older(self, newer: Disk, refused_id: str) -> bool:
-        """Whether a finding is about this disk: another process with this broker's id may have named one."""
+        """Whether a peer's finding is about this disk: another process with this broker's id may have named
+        another.
+        """
         return refused_id == self.age.disk.disk_id and not self.age.disk.continues(newer)

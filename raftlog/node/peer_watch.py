@@ -1,13 +1,13 @@
 """Reachable peers, and peers that have become silent on a connected link.
 
 Decides: when a peer counts as reachable and as silent. Leaves to others: the consequences (``group_host``).
-Time is counted in this process's own ticks: while the process was held up, no tick passed, and no peer
-was silent.
+Time is counted in this process's own ticks: if the process was held up, no tick passed, and no peer counts as
+silent for that time.
 
 A peer on a busy machine sends its frames late. If it counted as lost, its groups would hold elections, which
-make all brokers busier, and more frames late. So a peer is silent only after a multiple of the longest
+make all brokers busier, and more frames late. So a peer counts as silent only after a multiple of the longest
 gap between its recent frames: an accrual failure detector (Hayashibara et al., 2004) without its statistics.
-The silence for which its link was ended is such a gap, too: a peer that suddenly became slow keeps its
+The silence for which a peer's link was ended is such a gap, too: a peer that suddenly became slow keeps its
 next link.
 """
 
@@ -24,7 +24,10 @@ SILENCE_MAX: Final = 6  # in shortest election timeouts: a longer time is always
 
 
 class PeerWatch:
-    """The peers of one broker. ``seconds_since_heard`` is the transport's, which counts all bytes."""
+    """The peers of one broker.
+
+    ``seconds_since_heard`` is the method of the transport, which counts all bytes.
+    """
 
     def __init__(
         self, silence_ticks: int, tick_ms: int, seconds_since_heard: Callable[[NodeId], float]
@@ -49,21 +52,23 @@ class PeerWatch:
 
     @property
     def known(self) -> list[NodeId]:
-        """Peers that must hear that this broker is alive: members of its groups, and linked peers."""
+        """Peers that must get heartbeats of this broker: members of its groups, and peers with a connected
+        link.
+        """
         return sorted(self._met | self._connected.keys())
 
     @property
     def successors(self) -> list[NodeId]:
-        """Peers that may lead: reachable, and not declining leadership."""
+        """Peers that may become leaders: reachable peers that do not decline leadership."""
         return [peer for peer in self._heard if peer not in self._declining]
 
     @property
     def reachable(self) -> frozenset[NodeId]:
-        """Peers that were heard, and have neither lost their link since nor become silent."""
+        """Peers that have answered, and have since neither lost their link nor become silent."""
         return frozenset(self._heard)
 
     def is_reachable(self, peer: NodeId) -> bool:
-        """Whether the peer was heard, and has neither lost its link since nor become silent."""
+        """Whether the peer has answered, and has since neither lost its link nor become silent."""
         return peer in self._heard
 
     def is_linked(self, peer: NodeId) -> bool:
@@ -71,15 +76,15 @@ class PeerWatch:
         return peer in self._connected
 
     def declines(self, peer: NodeId) -> bool:
-        """Whether the peer has last declined leadership, on the present link."""
+        """Whether the peer's last frame on the present link declined leadership."""
         return peer in self._declining
 
     def watch_peers(self, peers: Iterable[NodeId]) -> None:
-        """Watch peers that take or took part in a group with this broker."""
+        """Watch peers that share or have shared a group with this broker."""
         self._met.update(peers)
 
     def forget(self, peer: NodeId) -> None:
-        """Forget a peer that takes part in no group. The transport reports the end of its links."""
+        """Forget a peer that shares no group with this broker. The transport reports the end of its links."""
         self._met.discard(peer)
 
     def heard(self, peer: NodeId) -> bool:
@@ -94,7 +99,7 @@ class PeerWatch:
         return False
 
     def fell_silent(self, peer: NodeId) -> None:
-        """Note the gap of a silent peer whose link is about to be ended."""
+        """Note the length of a peer's silence, because of which its link will now be ended."""
         self._note_gap(peer, self.ticks - self._heard.get(peer, self.ticks))
 
     def _note_gap(self, peer: NodeId, gap: int) -> None:
@@ -106,19 +111,20 @@ class PeerWatch:
         (self._declining.add if declines_leadership else self._declining.discard)(peer)
 
     def connected(self, peer: NodeId) -> None:
-        """Note that the link to a peer is connected; from now on the peer must be heard."""
+        """Note that the link to a peer is connected; from now on a silence of the peer counts."""
         self._connected[peer] = self.ticks
 
     def lost(self, peer: NodeId) -> None:
-        """Note that a link has ended."""
+        """Note that a link to a peer has ended."""
         self._heard.pop(peer, None)
         self._connected.pop(peer, None)
         self._declining.discard(peer)
 
     def is_silent(self, peer: NodeId) -> bool:
-        """Whether a link is connected and no byte has come for longer than the peer may take.
+        """Whether the link is connected, and no byte of the peer has arrived for longer than the peer may
+        take.
 
-        Bytes count, because a frame that is still arriving has not been counted as heard yet.
+        Bytes are counted, because a frame that is still arriving has not been reported to ``heard`` yet.
         """
         since = self._heard.get(peer, self._connected.get(peer, self.ticks))
         gap = max(self._gaps.get(peer, 0), self._gaps_before.get(peer, 0))

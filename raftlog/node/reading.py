@@ -4,8 +4,8 @@ Decides: what is read on the loop (a few of the newest batches, which the page c
 thread: all other reads, since they may wait for the disk and their checksums take time. Leaves to others:
 what is checked (``storage``), and the consequences of damage (the reader).
 
-A broker without a free file descriptor, memory or thread cannot read for now, but its log is not damaged:
-``Overloaded``.
+A broker without a free file descriptor, memory or thread cannot read for now, but its log is not damaged: the
+read raises ``Overloaded``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PIECE_BYTES: Final = 512 << 10  # fits into the processor's cache while it is re
 IN_PIECES_BYTES_MIN: Final = 4 << 20  # smaller results are read as a whole, into reused memory
 CANNOT_READ: Final = "the log cannot be read"
 READ_FAILURES: Final = (LogCorrupt, OSError, MemoryError, RuntimeError)
-"""The errors of a read for a damaged log, a failed disk, or exhaustion."""
+"""The errors of a read because of a damaged log, a failed disk, or exhaustion."""
 
 _threads = ThreadPoolExecutor(READ_THREADS, "read")  # threads start with their first work
 
@@ -39,9 +39,9 @@ class LogChanged(Exception):
 
 
 class UnreadBatches:
-    """The batches after the first piece of a read: each piece is read and checked on demand.
+    """The part of a read after its first piece: each further piece is read and checked on demand.
 
-    Appends, rolls and retention do not affect it, since its files stay open.
+    Appends, new segments and retention do not affect this part, since its files stay open.
     """
 
     __slots__ = ("_pieces", "left_bytes", "on_failure")
@@ -52,13 +52,16 @@ class UnreadBatches:
         self._pieces = found.pieces(memoryview(bytearray(PIECE_BYTES)))
 
     def next(self) -> memoryview:
-        """Read the next piece, which replaces the previous piece; for a thread. Raises ``READ_FAILURES``."""
+        """Read the next piece, which overwrites the previous piece; for a thread.
+
+        Raises ``READ_FAILURES``.
+        """
         piece = next(self._pieces)
         self.left_bytes -= len(piece)
         return piece
 
     def failed(self, error: Exception) -> None:
-        """Report to the replica why a piece could not be read."""
+        """Report to the replica the error with which a piece could not be read."""
         self.on_failure(error)
 
 
@@ -67,7 +70,7 @@ def _ignore(error: Exception) -> None:
 
 
 class LogBytes(NamedTuple):
-    """Checked contiguous batches up to ``last``: ``data``, then the pieces of ``rest``."""
+    """Checked contiguous batches up to ``last``: first ``data``, then the pieces of ``rest``."""
 
     last: Index
     data: bytes | memoryview
@@ -80,9 +83,10 @@ def on_thread(work: Callable[[], Result]) -> Awaitable[Result]:
 
 
 async def read_part(log: ReadableLog, part: LogPart, work: Callable[[LogReader], Result]) -> Result:
-    """Run ``work`` on a thread with a part of the log, which may have left the log meanwhile.
+    """Run ``work`` on a thread with a copy of a part of the log.
 
-    Raises ``LogChanged`` and ``Overloaded``; ``LogCorrupt`` and ``OSError`` if the log is damaged.
+    Raises ``LogChanged`` if entries were removed from the log meanwhile, and ``Overloaded``; ``LogCorrupt``
+    and ``OSError`` if the log is damaged.
     """
     removals = log.removals
     try:

@@ -1,9 +1,9 @@
 """Requests and answers between brokers, over the authenticated links that also carry Raft's messages.
 
 Decides: how an answer finds its request, how an error is transported, and how many requests of each class may
-be open and handled at once. Leaves to others: what the services do, and the bounds (``rpc_classes``).
-A call is not retried here: if the link breaks or the time runs out the caller gets ``ConnectionLost``,
-and the caller alone knows whether a repetition is harmless.
+be open and handled at once. Leaves to others: the work of the services, and the bounds (``rpc_classes``). A
+call is not retried here: if the link breaks or the time runs out the caller gets ``ConnectionLost``, and the
+caller alone knows whether a repetition is harmless.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from raftlog.wire.decoding import UNREADABLE
 
 Answering = Awaitable[tuple[bytes, Sequence[Buffer]]]
 Handler = Callable[[NodeId, bytes, memoryview], Answering]
-"""Receives caller, head and payload; returns head and payload of the answer, or raises a RaftlogError."""
+"""A function that gets the caller, head and payload of a request, and returns head and payload of the answer.
+
+It may raise a ``RaftlogError``.
+"""
 
 Body = TypeVar("Body")
 
@@ -42,8 +45,8 @@ _log = logging.getLogger("raftlog.node")
 class Calls:
     """One broker's open requests, and the services that it offers to its peers.
 
-    ``first_id`` should be drawn at random in each incarnation of a process: an answer to a request of an
-    earlier incarnation must not be mistaken for an answer to a present request.
+    ``first_id`` should be drawn at random by each process: the answer to a request of an earlier process of
+    this broker must not be taken for the answer to a present request.
     """
 
     def __init__(
@@ -60,7 +63,7 @@ class Calls:
         self._held_bytes = 0  # of answers that cannot leave
 
     def serve(self, service: Service, handler: Handler) -> None:
-        """Offer a service under its name; each name has one handler."""
+        """Offer a service to all peers; each service has one handler."""
         self._services[service.name] = service, handler
 
     async def call(
@@ -74,10 +77,10 @@ class Calls:
     ) -> tuple[bytes, memoryview]:
         """Send a request to a peer; return head and payload of its answer.
 
-        Raises the handler's error, by its code. Raises ``ConnectionLost`` if the link is or
-        goes down or ``timeout_ms`` runs out: ``sent`` in its details says whether the request
-        may have arrived. Raises ``InvalidRequest`` if the request is too large for a frame, and
-        ``Overloaded``, with nothing done, if too many calls of its class are open on either side.
+        Raises the error that the handler has raised, by its code. Raises ``ConnectionLost`` if the link is
+        down or breaks, or ``timeout_ms`` runs out: ``sent`` in its details says whether the request may have
+        arrived. Raises ``InvalidRequest`` if the request is too large for a frame, and ``Overloaded``, with
+        nothing done, if too many calls of its class are open on either side.
         """
         kind = _class_of(service, head)
         if self._asked[kind] >= CALLS_MAX[kind]:
@@ -118,7 +121,7 @@ class Calls:
                 raise MalformedFrame(f"the answer {fields!r} is malformed")
 
     def peer_lost(self, peer: NodeId) -> None:
-        """Fail all open requests to this peer, and cancel the handling of its own requests."""
+        """End all open requests to this peer with an error, and cancel the handling of its requests."""
         for asked, future in self._open.values():
             if asked == peer and not future.done():
                 future.set_exception(ConnectionLost(f"lost broker {peer} before it answered", sent=True))
@@ -175,9 +178,10 @@ class Calls:
         frame: Sequence[Buffer],
         instead: Callable[[], Sequence[Buffer]] | None = None,
     ) -> None:
-        """Send an answer once its link accepts it: the request came over another link, and its caller waits.
+        """Send an answer, if necessary after a wait until its link accepts it.
 
-        The result of ``instead`` is sent if too many bytes wait already.
+        The request came over another link, and its caller waits. If too many bytes wait already, the result
+        of ``instead`` is sent.
         """
         if self._send(peer, frame):
             return
@@ -227,7 +231,10 @@ _TOO_MUCH_HELD: Final = Overloaded(
 async def _frame_of(
     call_id: int, sender: NodeId, service: Service, answer: Callable[[], Answering]
 ) -> list[Buffer]:
-    """Run a handler; return the frame of its answer or failure, so that no caller keeps the records."""
+    """Run a handler; return the frame of its answer or failure.
+
+    No variable of a caller refers to the answer's records then.
+    """
     try:
         head, data = await answer()
         return encode_frame(FrameKind.ANSWER, [call_id, head], data)

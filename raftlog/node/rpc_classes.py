@@ -1,9 +1,9 @@
 """Classes of calls between brokers, each with its own bound.
 
-A call may wait for long: for records, for a commit, for a disk. A full class refuses further calls
-of its own and does not affect other classes: brokers with thousands of waiting long polls continue with
-appends, metadata changes and repairs. Calls that wait for clients, for as long as clients specify, are
-in other classes than calls that are answered at once, even within one service.
+A call may wait for long: for records, for a commit, for a disk. A class that is full refuses further calls of
+this class and does not affect other classes: brokers with thousands of waiting long polls continue with
+appends, metadata changes and repairs. Calls that wait as long as a client specifies are in other classes than
+calls that are answered at once, even within one service.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 
 class CallClass(StrEnum):
-    """The class of a call. Calls of one class share a bound, and are independent of other classes."""
+    """The class of a call. The calls of one class share a bound, and are independent of other classes."""
 
     METADATA = "metadata"
     REPLICAS = "replicas"
@@ -39,7 +39,7 @@ CALLS_MAX: Final[Mapping[CallClass, int]] = {
     CallClass.GROUPS: 4096,  # coordinators answer at once, or after a commit
     CallClass.GROUP_WAIT: 40_000,  # joins, heartbeats and receives that wait for members or for jobs
 }
-"""The number of calls of each class that one broker may have open with its peers, and handles for them.
+"""The number of calls of each class that one broker may have open, and the number that it handles at once.
 
 A waiting call takes some 2 KiB on each side. The bounds of the two waiting classes equal the number of
 waiting clients of two peers, and four times the number of one address (``parked_max`` in ``broker.ports``).
@@ -52,12 +52,12 @@ RETRY_AFTER_MS: Final[Mapping[CallClass, int]] = {
     kind: _WAITS_MS if kind in (CallClass.LONG_POLL, CallClass.GROUP_WAIT) else _AT_ONCE_MS
     for kind in CallClass
 }
-"""The milliseconds after which a call may be repeated that was refused because its class was full."""
+"""For each class, the milliseconds after which a call may be repeated that a full class has refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A service that a broker offers to its peers: its name on the wire, and its class of calls.
+    """A service that a broker offers to its peers: its name on the wire, and the class of its calls.
 
     ``kind_of`` returns the class of one call by its head, for a service of which some calls may wait. It
     raises msgspec's errors for a malformed head.

@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 
 async def in_thread(work: Callable[[], Result]) -> Result:
-    """Run ``work`` on a thread, as ``asyncio.to_thread``; an exhaustion is raised as an ``OSError``."""
+    """Run ``work`` on a thread, as ``asyncio.to_thread`` does; raise an exhaustion as an ``OSError``."""
     try:
         return await asyncio.to_thread(work)
     except (MemoryError, RuntimeError) as error:

@@ -26,7 +26,7 @@ class AbortedRange(NamedTuple):
 
 
 class AbortedRanges:
-    """Aborted ranges in the order of their last offsets, with a search by batch."""
+    """Ranges of aborted transactions, in the order of their last offsets, with a search by batch."""
 
     def __init__(self, ranges: Iterable[AbortedRange] = ()) -> None:
         self._ranges: list[AbortedRange] = []
@@ -43,8 +43,8 @@ class AbortedRanges:
     def copy(self) -> AbortedRanges:
         """A shallow copy for another thread: ``forget_below`` on the original removes no range from the copy.
 
-        The copy may find ranges that are added to the original later; no record below those ranges is in
-        them.
+        The copy may contain ranges that are added to the original later; records below these ranges are not
+        affected.
         """
         copied = AbortedRanges()
         copied._ranges, copied._of_producer = self._ranges[:], self._of_producer.copy()
@@ -56,7 +56,7 @@ class AbortedRanges:
         self._of_producer.setdefault(newest.producer_id, []).append(newest)
 
     def forget_below(self, offset: int) -> None:
-        """Forget the ranges that end below an offset."""
+        """Forget the ranges that end below ``offset``."""
         count = bisect_left(self._ranges, offset, key=_last_offset)
         for producer_id, number in Counter(each.producer_id for each in self._ranges[:count]).items():
             left = self._of_producer[producer_id][number:]  # a new list: copies keep the old one
@@ -67,7 +67,7 @@ class AbortedRanges:
         del self._ranges[:count]
 
     def of(self, header: BatchHeader) -> AbortedRange | None:
-        """The range that a batch of records belongs to; None for all other batches."""
+        """The range to which a batch of records belongs; None for a batch outside all ranges."""
         if not header.is_transactional or header.is_control:
             return None  # the usual case
         ranges = self._of_producer.get(header.producer_id, [])

@@ -1,10 +1,10 @@
-"""One encoded batch as a broker handles it: a header of 61 bytes and an opaque body.
+"""One encoded batch as a broker handles it: a header of 61 bytes and a body that it does not decode.
 
-Decides: whether bytes are a batch, whether a producer may send it, and how a leader stamps it.
-Leaves to others: the records inside (``reader``, ``builder``) and the order of sequences.
+Decides: whether bytes are a batch, whether a producer may send it, and how a leader stamps it. Leaves to
+others: the records inside (``reader``, ``builder``) and the order of sequences.
 
 Bytes are checked before they are used: ``parse_header``, ``split_batches`` and ``check_batch`` accept any
-bytes from a network or a disk, and raise ``CorruptBatch`` and nothing else.
+bytes from a network or a disk, and raise ``CorruptBatch`` and no other error.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of the whole batch, header included."""
+        """The size of the whole batch in bytes, including the header."""
         return self.batch_length + BATCH_OVERHEAD
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record; compaction keeps it even when it removes that record."""
+        """The offset of the last record; compaction keeps this offset even when it removes that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -95,7 +95,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether a broker wrote the batch for other brokers; users do not see it."""
+        """Whether a broker wrote the batch for brokers; readers do not get the batch."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
@@ -117,7 +117,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        """Whether the batch is part of a transaction, or the marker of one."""
+        """Whether the batch is part of a transaction, or the marker that ends one."""
         return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
@@ -127,12 +127,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def stamped_ms(self) -> int | None:
-        """The time (ms) at which the leader appended the batch; None if producers set the times."""
+        """The time (ms) at which the leader appended the batch; None if producers set the timestamps."""
         return self.max_timestamp if self.attributes & _STAMPED_BITS else None
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record; 0 follows 2^31-1. -1 if the batch has no sequence."""
+        """The sequence of the last record (after 2^31-1 follows 0); -1 if the batch has no sequence."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
@@ -144,12 +144,17 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_sequenced(self) -> bool:
-        """Whether a repetition of the batch is recognised. A batch of a transaction may have no sequence."""
+        """Whether brokers recognise a repetition of the batch.
+
+        A batch of a transaction may have no sequence.
+        """
         return self.producer_id >= 0 and self.base_sequence >= 0
 
 
 class Batch(Struct, frozen=True):
-    """One encoded batch in memory: ``data`` has exactly its bytes, ``header`` is parsed from the first 61."""
+    """One encoded batch in memory: ``data`` has exactly its bytes, ``header`` is parsed from the first 61
+    bytes.
+    """
 
     data: Buffer
     header: BatchHeader
@@ -171,7 +176,7 @@ class Batch(Struct, frozen=True):
 
 
 def parse_header(buffer: Buffer, at: int = 0) -> BatchHeader:
-    """Parse the header at a position. The body is not read and may be missing.
+    """Parse the header at position ``at``. The body is not read and may be missing.
 
     Raises ``CorruptBatch`` if the bytes are too few or invalid. The checksum is not checked.
     """
@@ -188,7 +193,7 @@ def parse_header(buffer: Buffer, at: int = 0) -> BatchHeader:
 
 
 def split_batches(buffer: Buffer, *, count_max: int | None = None) -> list[Batch]:
-    """The batches that fill a buffer, as slices without a copy; none for an empty buffer.
+    """The batches that fill a buffer, as slices without a copy; no batch for an empty buffer.
 
     Raises ``CorruptBatch`` if the last batch is truncated, and ``RecordTooLarge`` if there are more than
     ``count_max`` batches. Checksums are not checked.
@@ -213,7 +218,9 @@ def split_batches(buffer: Buffer, *, count_max: int | None = None) -> list[Batch
 
 
 def check_batch(batch: Batch) -> None:
-    """Raise ``CorruptBatch`` unless the length and the checksum (bytes 21 to the end) are right."""
+    """Raise ``CorruptBatch`` unless length and checksum are right; the checksum covers bytes 21
+    to the end.
+    """
     header = batch.header
     if len(batch.data) != header.batch_length + BATCH_OVERHEAD:
         raise CorruptBatch(
@@ -227,9 +234,10 @@ def check_batch(batch: Batch) -> None:
 class BatchChecks:
     """Checks contiguous batches ``first..last`` that arrive in pieces.
 
-    Every byte is checked: the body and most of the header by the batch's checksum; the base offset and the
-    leader epoch, which the checksum does not cover, by the known offsets and terms. ``terms`` are the first
-    entries of the successive terms in the range; the first of these terms is in force at its beginning.
+    Every byte is checked. The batch's checksum covers the body and most of the header. The base offset and
+    the leader epoch, which the checksum does not cover, are compared with the known offsets and terms.
+    ``terms`` are the first entries of the successive terms in the range; the first of these terms applies
+    from the beginning of the range.
     """
 
     __slots__ = ("_expected", "_last", "_later", "_term")
@@ -243,14 +251,14 @@ class BatchChecks:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all batches have passed."""
+        """Whether all batches ``first..last`` were checked and are sound."""
         return self._expected == self._last + 1
 
     def passed(self, data: Buffer, left: int) -> tuple[int, int]:
         """Check ``data``; return the bytes of sound batches at its beginning, and the next batch's length.
 
-        ``left``: the bytes of the range from the beginning of ``data`` on. The length of the next batch is 0
-        if it is damaged, or if there is no next batch.
+        ``left``: the number of bytes in the range from the beginning of ``data`` on. The length of the next
+        batch is 0 if it is damaged, or if there is no next batch.
         """
         view = memoryview(data)
         later, term, expected = self._later, self._term, self._expected
@@ -279,7 +287,9 @@ class BatchChecks:
 
 
 def find_damage(data: Buffer, first: int, last: int, terms: Sequence[EntryId]) -> int | None:
-    """The position of the first damaged batch in what should be batches ``first..last``; None if sound."""
+    """The position of the first damaged batch in bytes that should be batches ``first..last``;
+    None if sound.
+    """
     checks = BatchChecks(first, last, terms)
     at, _ = checks.passed(data, len(data))
     return None if at == len(data) and checks.is_complete else at
@@ -301,12 +311,12 @@ def batch_too_large(size_bytes: int, record_count: int, bytes_max: int) -> Recor
 def validate_produced(
     batch: Batch, *, bytes_max: int, allow_append_time: bool, allow_transaction: bool = False
 ) -> None:
-    """Raise unless a producer may send this batch. Only the header and the checksum are checked.
+    """Raise an error unless a producer may send this batch. Only the header and the checksum are checked.
 
     Raises ``RecordTooLarge``, ``CorruptBatch``, or ``InvalidRecord`` for an intact batch with fields that
-    brokers set. A fetched batch may be produced again once bytes 0-7 and 12-15 are reset.
-    ``allow_append_time`` accepts the append-time bit, which the leader then sets again;
-    ``allow_transaction`` accepts the transaction bit.
+    only brokers may set. A fetched batch may be produced again once bytes 0-7 and 12-15 are reset.
+    ``allow_append_time`` accepts the append-time bit, which the leader then sets again; ``allow_transaction``
+    accepts the transaction bit.
     """
     header = batch.header
     if len(batch.data) > bytes_max:
@@ -329,10 +339,11 @@ def validate_produced(
 
 
 def stamp(data: Buffer, *, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> Batch:
-    """Stamp a checked batch as its leader: in place if ``data`` is writable, else in a copy.
+    """Write the leader's fields into a checked batch: in place if ``data`` is writable, else in a copy.
 
-    Sets the base offset and leader epoch, which the checksum does not cover. With ``append_time_ms`` also
-    the append-time bit, the max timestamp and the checksum. The body stays unchanged.
+    The fields are the base offset and the leader epoch, which the checksum does not cover. With
+    ``append_time_ms`` they are also the append-time bit, the max timestamp and the checksum. The body stays
+    unchanged.
     """
     stamped = memoryview(data)
     if stamped.readonly:
@@ -348,9 +359,9 @@ def stamp(data: Buffer, *, base_offset: int, leader_epoch: int, append_time_ms: 
 
 
 def unstamped(data: Buffer) -> Buffer:
-    """Undo ``stamp`` in a copy, so that a producer may send the batches again.
+    """Undo ``stamp`` in a copy of the batches, so that a producer may send them again.
 
-    The max timestamp may still be the leader's; topics with times of producers accept it, too.
+    The max timestamp may still be the leader's; topics whose timestamps producers set accept it, too.
     """
     view = memoryview(data)
     if view.readonly:
@@ -367,7 +378,7 @@ def unstamped(data: Buffer) -> Buffer:
 
 
 def encode_batch(header: BatchHeader, body: Buffer) -> bytes:
-    """Encode a batch of these header fields and this encoded body; computes its length and checksum."""
+    """Encode a batch from header fields and an encoded body; compute its length and checksum."""
     length = HEADER_BYTES - BATCH_OVERHEAD + len(body)
     unsigned = pack_header(*header._replace(batch_length=length))
     crc = crc32c(body, crc32c(unsigned[CHECKSUM_START:]), _NEVER_RELEASE_GIL)
@@ -375,12 +386,14 @@ def encode_batch(header: BatchHeader, body: Buffer) -> bytes:
 
 
 def checksum(data: Buffer) -> int:
-    """The CRC-32C that a batch's header must hold."""
+    """The CRC-32C that the header of the batch ``data`` must contain."""
     return crc32c(memoryview(data)[CHECKSUM_START:], 0, _NEVER_RELEASE_GIL)
 
 
 def _refused_field(header: BatchHeader, allow_append_time: bool, allow_transaction: bool) -> str | None:
-    """The first field whose value a producer must not send, as "JSON pointer: reason"."""
+    """The first field with a value that a producer must not send, as "JSON pointer: reason"; None without
+    one.
+    """
     attributes = header.attributes
     is_transactional, has_producer = attributes & TRANSACTIONAL_BIT, header.producer_id >= 0
     if header.base_offset != 0:

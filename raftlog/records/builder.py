@@ -51,7 +51,7 @@ _ENCODED_BYTES_MAX = (
 
 
 class Record(Struct, frozen=True, gc=False):
-    """A record that a user sends. Not tracked by the garbage collector, since there are many records."""
+    """A record that a user sends. The garbage collector does not track it, since there are many records."""
 
     value: bytes | None
     key: bytes | None = None
@@ -64,11 +64,10 @@ _TAG = TAG_RECORD_HEADER.encode()
 
 
 class BatchBuilder:
-    """Collects records and encodes each at once, so that the current size is known.
+    """Collects records and encodes each at once, so that the present size is known.
 
-    ``timestamp_ms``: the time of records without a time of their own. With ``lists_tags`` brokers see the
-    tags of the records (``tag_directory``); a batch with tags then has codec zstd, with stored frames for
-    ``Codec.NONE``.
+    ``timestamp_ms``: the time of records that have no time. With ``lists_tags`` brokers see the tags of the
+    records (``tag_directory``); a batch with tags then has codec zstd, with stored frames for ``Codec.NONE``.
     """
 
     __slots__ = (
@@ -109,13 +108,13 @@ class BatchBuilder:
         return self._count
 
     def append(self, record: Record) -> int:
-        """Add a record; return the bytes of the batch so far, before compression."""
+        """Add a record; return the size of the batch so far in bytes, before compression."""
         self.extend((record,))
         size_bytes: int = self._encoder.size()
         return size_bytes
 
     def extend(self, records: Iterable[Record], *, timestamp_ms: int | None = None) -> None:
-        """Add records in order; ``timestamp_ms`` is the time of records without a time of their own.
+        """Add records in order; ``timestamp_ms`` is the time of records that have no time.
 
         Raises ``InvalidRecord`` for fields that are not bytes; then the builder must not be used again.
         """
@@ -147,7 +146,7 @@ class BatchBuilder:
         self._base, self._max_ms, self._count = base_ms, max_ms, count
 
     def build(self) -> bytes:
-        """Encode the batch, with base offset 0 and no leader epoch: a leader stamps both.
+        """Encode the batch, with base offset 0 and no leader epoch: a leader sets both.
 
         Raises ``InvalidRecord`` for no records or too many, and ``RecordTooLarge``.
         """
@@ -175,7 +174,7 @@ class BatchBuilder:
         return memoryview(self._encoder.build())[HEADER_BYTES:]
 
     def _compressed(self) -> tuple[int, Buffer]:
-        """The attributes of the header, and the body that they describe."""
+        """The attributes of the header, and the compressed body that they describe."""
         if self._codec is Codec.NONE and not self._headers:  # a broker's usual batch: not copied
             return TAGS_KNOWN_BIT if self._lists_tags else 0, self._body()
         body = self.body()
@@ -211,7 +210,7 @@ def build_batch(
     base_sequence: int = -1,
     lists_tags: bool = False,
 ) -> bytes:
-    """Encode a batch of these records; ``timestamp_ms`` is the time of records without one."""
+    """Encode a batch of these records; ``timestamp_ms`` is the time of records that have no time."""
     builder = BatchBuilder(
         codec,
         producer_id,
@@ -233,7 +232,7 @@ def batch_of_command(value: bytes, timestamp_ms: int) -> Batch:
 def with_producer(
     data: Buffer, producer_id: int, producer_epoch: int, base_sequence: int, *, in_transaction: bool = False
 ) -> bytes:
-    """A copy of a batch with these producer fields and the matching checksum."""
+    """A copy of a batch with these producer fields and the checksum that matches them."""
     changed = bytearray(data)
     if in_transaction:
         changed[_ATTRIBUTES_AT] |= TRANSACTIONAL_BIT

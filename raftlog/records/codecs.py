@@ -1,4 +1,4 @@
-"""The codecs of records by name and number."""
+"""The codecs of a batch's records, by name and number."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ GAP_OFFSETS_MAX = 1 << 31  # of one gap batch: the last offset delta is a signed
 
 
 class KeyedRecord(NamedTuple):
-    """The fields of a record that compaction needs."""
+    """The fields of a stored record that compaction needs."""
 
     offset: int
     key: bytes | None
@@ -46,7 +46,7 @@ class KeyedRecord(NamedTuple):
 
 
 def keyed_records(batch: Batch) -> list[KeyedRecord]:
-    """The offset and key of each record of a batch. Raises ``CorruptBatch``."""
+    """The offset and the key of each record in a batch. Raises ``CorruptBatch``."""
     opened = open_batch(batch)
     return [
         KeyedRecord(record.offset, record.key, record.value is None)
@@ -55,7 +55,10 @@ def keyed_records(batch: Batch) -> list[KeyedRecord]:
 
 
 def retain(batch: Batch, offsets: Container[int]) -> Batch:
-    """The batch with only the records at these offsets, at least one record. Raises ``CorruptBatch``."""
+    """The batch with only the records at these offsets, of which there must be one.
+
+    Raises ``CorruptBatch``.
+    """
     header = batch.header
     opened = open_batch(batch)
     parts: list[tuple[bytes, memoryview]] = []  # tags and encoded bytes of the kept records
@@ -76,7 +79,7 @@ def retain(batch: Batch, offsets: Container[int]) -> Batch:
 
 
 def _with_directory(header: BatchHeader, parts: Sequence[tuple[bytes, memoryview]]) -> Batch:
-    """A batch of the kept records with tags, and a new directory of these tags."""
+    """A batch of the kept records, which have tags, with a new directory of their tags."""
     runs = [
         Run(tags, len(some), b"".join(some))
         for tags, group in groupby(parts, key=itemgetter(0))
@@ -91,7 +94,7 @@ def _with_directory(header: BatchHeader, parts: Sequence[tuple[bytes, memoryview
 
 
 def emptied(batch: Batch) -> Batch:
-    """The batch without its records; the body is not read."""
+    """The batch without any of its records; the body is not read."""
     return _encoded(batch.header._replace(record_count=0), b"")
 
 
@@ -130,7 +133,7 @@ def cut_gap(batch: Batch, first: int, last: int) -> Batch:
 
 
 def starting_at(data: bytes | memoryview, first: int) -> bytes | memoryview:
-    """Stored batches, with a gap batch at their beginning cut to start at ``first``."""
+    """Stored batches from ``first`` on: a gap batch at their beginning is cut to start at ``first``."""
     if len(data) < HEADER_BYTES:
         return data
     header = parse_header(data)
@@ -141,7 +144,7 @@ def starting_at(data: bytes | memoryview, first: int) -> bytes | memoryview:
 
 
 def ending_at(data: bytes | memoryview, last: int) -> bytes:
-    """Stored batches, with a gap batch at their end cut to end at ``last``."""
+    """Stored batches up to ``last``: a gap batch at their end is cut to end at ``last``."""
     *others, newest = split_batches(data)
     return b"".join([*(batch.data for batch in others), cut_gap(newest, newest.base_offset, last).data])
 

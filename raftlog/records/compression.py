@@ -41,8 +41,8 @@ def compress(codec: Codec, data: bytes) -> bytes:
 def decompress(codec: Codec, data: Buffer, *, bytes_max: int) -> Buffer:
     """Decompress the body of a batch.
 
-    Raises ``CorruptBatch`` if the bytes are damaged or would exceed ``bytes_max``, and ``MemoryError``. The
-    function never reserves more than ``bytes_max``, whatever lengths the data claims.
+    Raises ``CorruptBatch`` if the bytes are damaged or would decompress to more than ``bytes_max``, and
+    ``MemoryError``. Never more than ``bytes_max`` are reserved, whatever lengths the data claims.
     """
     try:
         return _DECOMPRESS[codec](data, bytes_max)
@@ -95,9 +95,9 @@ def _decompress_block(block: memoryview, bytes_max: int) -> bytes:
 
 
 def _growing(decompress_into: Callable[[Buffer, bytearray], int]) -> Callable[[Buffer, int], Buffer]:
-    """A function that decompresses into buffers of growing sizes.
+    """A function that decompresses data into buffers, each larger than the last, until the result fits.
 
-    These formats need not contain the decompressed size, and a size that they contain may be wrong.
+    Data in these formats need not contain the decompressed size, and a size that it contains may be wrong.
     """
 
     def decompress_bounded(data: Buffer, bytes_max: int) -> Buffer:

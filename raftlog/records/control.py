@@ -1,9 +1,9 @@
 """Control batches: records in a partition's log that brokers write for brokers.
 
-Decides: the format of a leader change record (Kafka's ``LeaderChangeMessage``), of the marker that ends a
-transaction (Kafka's ``EndTxnMarker``), of a membership, of a log start, of an archived offset and of a seal,
-and the type of a control batch. Leaves to others: when a leader writes a control batch, and its effect. Each
-control batch has one record, at one offset; consumers skip it.
+Decides: the type of a control batch, and the format of each type: a leader change record (Kafka's
+``LeaderChangeMessage``), the marker that ends a transaction (Kafka's ``EndTxnMarker``), a membership, a log
+start, an archived offset and a seal. Leaves to others: when a leader writes a control batch, and its effect.
+Each control batch has one record, at one offset; consumers skip it.
 """
 
 from __future__ import annotations
@@ -63,14 +63,20 @@ class Marker(NamedTuple):
 
 
 class Archived(NamedTuple):
-    """An archived offset: all records below it are archived. A lower one counts only with ``may_lower``."""
+    """An archived offset: all records below it are archived.
+
+    A lower offset counts only with ``may_lower``.
+    """
 
     offset: int
     may_lower: bool = False
 
 
 class Seal(NamedTuple):
-    """Whether the log refuses producers' records from here on; the newest metadata ``version`` counts."""
+    """Whether the log refuses producers' records from this batch on.
+
+    Of several seals, the one with the newest metadata ``version`` counts.
+    """
 
     is_sealed: bool
     version: int
@@ -94,7 +100,7 @@ def leader_change_batch(*, base_offset: int, leader_epoch: int, leader: NodeId, 
 
 
 def marker_batch(marker: Marker, *, timestamp_ms: int) -> Batch:
-    """The batch that ends a transaction; the leader stamps offset and epoch."""
+    """The batch that ends a transaction; the leader sets offset and epoch."""
     kind = ControlType.COMMIT if marker.is_commit else ControlType.ABORT
     value = _MARKER.pack(_VERSION, marker.coordinator_epoch, marker.log_start)
     producer = marker.producer_id, marker.producer_epoch
@@ -102,7 +108,7 @@ def marker_batch(marker: Marker, *, timestamp_ms: int) -> Batch:
 
 
 def marker_in(batch: Batch) -> Marker | None:
-    """The marker in a batch; None for all other batches. Raises ``CorruptBatch``."""
+    """The marker in a batch; None for a batch that is no marker. Raises ``CorruptBatch``."""
     header = batch.header
     if not (header.is_control and header.is_transactional):
         return None
@@ -117,20 +123,20 @@ def marker_in(batch: Batch) -> Marker | None:
 def membership_batch(
     *, base_offset: int, leader_epoch: int, members: MemberLists, timestamp_ms: int
 ) -> Batch:
-    """The batch that sets the membership, in force from this batch on."""
+    """The batch that sets a group's membership, in force from this batch on."""
     value = encode_members(members)
     return _control_batch(ControlType.MEMBERSHIP, value, base_offset, leader_epoch, timestamp_ms)
 
 
 def encode_members(members: MemberLists) -> bytes:
-    """The value of a membership record: equal members give equal bytes."""
+    """Encode the value of a membership record: equal members give equal bytes."""
     lists: list[Collection[NodeId]] = [sorted(nodes) for nodes in members]
     head = _MEMBERSHIP.pack(_VERSION, *map(len, lists))
     return head + b"".join([_NODE.pack(node) for nodes in lists for node in nodes])
 
 
 def decode_members(value: bytes | memoryview) -> MemberLists:
-    """The inverse of ``encode_members``. Raises ``CorruptBatch``."""
+    """Decode the value of a membership record. Raises ``CorruptBatch``."""
     if len(value) < _MEMBERSHIP.size:
         raise CorruptBatch(f"membership: {len(value)} bytes are too few for a membership")
     version, *counts = _MEMBERSHIP.unpack_from(value)
@@ -148,7 +154,7 @@ def decode_members(value: bytes | memoryview) -> MemberLists:
 
 
 def members_in(batch: Batch) -> MemberLists | None:
-    """The membership in a batch; None for all other batches. Raises ``CorruptBatch``."""
+    """The membership in a batch; None for a batch that sets no membership. Raises ``CorruptBatch``."""
     if not batch.header.is_control:
         return None
     key, value = _control_record(batch)
@@ -158,13 +164,13 @@ def members_in(batch: Batch) -> MemberLists | None:
 
 
 def log_start_batch(log_start: int, *, timestamp_ms: int) -> Batch:
-    """The batch that raises the log start to ``log_start``; the leader stamps offset and epoch."""
+    """The batch that raises the log start to ``log_start``; the leader sets offset and epoch."""
     value = _LOG_START.pack(_VERSION, log_start)
     return _control_batch(ControlType.LOG_START, value, 0, 0, timestamp_ms)
 
 
 def log_start_in(batch: Batch) -> int | None:
-    """The log start in a batch; None for all other batches. Raises ``CorruptBatch``."""
+    """The log start in a batch; None for a batch that sets no log start. Raises ``CorruptBatch``."""
     header = batch.header
     if not header.is_control or header.is_transactional:
         return None
@@ -180,13 +186,13 @@ def log_start_in(batch: Batch) -> int | None:
 
 
 def archived_batch(archived: Archived, *, timestamp_ms: int) -> Batch:
-    """The batch that sets the archived offset; the leader stamps offset and epoch."""
+    """The batch that sets the archived offset; the leader sets offset and epoch."""
     value = _ARCHIVED.pack(_VERSION, *archived)
     return _control_batch(ControlType.ARCHIVED, value, 0, 0, timestamp_ms)
 
 
 def archived_in(batch: Batch) -> Archived | None:
-    """The archived offset in a batch; None for all other batches. Raises ``CorruptBatch``."""
+    """The archived offset in a batch; None for a batch that sets none. Raises ``CorruptBatch``."""
     header = batch.header
     if not header.is_control or header.is_transactional:
         return None
@@ -202,12 +208,15 @@ def archived_in(batch: Batch) -> Archived | None:
 
 
 def seal_batch(seal: Seal, *, timestamp_ms: int) -> Batch:
-    """The batch that seals a log against producers' records, or lifts the seal; the leader stamps it."""
+    """The batch that seals a log against producers' records, or removes the seal.
+
+    The leader sets offset and epoch.
+    """
     return _control_batch(ControlType.SEAL, _SEAL.pack(_VERSION, *seal), 0, 0, timestamp_ms)
 
 
 def seal_in(batch: Batch) -> Seal | None:
-    """The seal in a batch; None for all other batches. Raises ``CorruptBatch``."""
+    """The seal in a batch; None for a batch that sets none. Raises ``CorruptBatch``."""
     header = batch.header
     if not header.is_control or header.is_transactional:
         return None
@@ -223,7 +232,7 @@ def seal_in(batch: Batch) -> Seal | None:
 
 
 def control_type(batch: Batch) -> ControlType:
-    """The type of a control batch. Raises ``CorruptBatch`` for other batches and unknown types."""
+    """The type of a control batch. Raises ``CorruptBatch`` for batches of users and for unknown types."""
     if not batch.header.is_control:
         raise CorruptBatch("attributes: this is not a control batch")
     key, _ = _control_record(batch)

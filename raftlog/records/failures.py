@@ -1,7 +1,7 @@
 """The format of records that a consumer could not handle, in a group's retry and dead-letter topics.
 
-Decides: the names of these topics, the size of their records, their keys and headers. Leaves to others: when
-a record is retried or given up (``raftlog.client.worker``), and the reading of dead letters.
+Decides: the names of these topics, and the size, keys and headers of their records. Leaves to others: when a
+record is retried or given up (``raftlog.client.worker``), and who reads dead letters.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def dead_letter_topic(topic: str, group: str) -> str:
 
 
 def limit_for(source_bytes: int) -> int:
-    """``max.message.bytes`` of a topic that stores failed records of topics with ``source_bytes``."""
+    """``max.message.bytes`` of a topic for failed records whose source topic has the limit
+    ``source_bytes``.
+    """
     return min(source_bytes + _HEADERS_BYTES, MESSAGE_BYTES_MAX)
 
 
@@ -72,8 +74,8 @@ class FailedRecord:
     """A record as its producer sent it, and details of its failure.
 
     ``attempts`` counts calls of the handler since the last redrive. ``timestamp_ms`` (of the record) and
-    ``failed_ms`` are milliseconds since 1970. A record of another client may have a timestamp that cannot be
-    sent: it is stored with the nearest timestamp that can.
+    ``failed_ms`` are milliseconds since 1970. A record from another client library may have a timestamp that
+    a producer must not send: it is stored with the nearest valid timestamp.
     """
 
     origin: Origin
@@ -88,15 +90,21 @@ class FailedRecord:
 
     @property
     def id(self) -> str:
-        """The id of the dead letter. Each redrive changes it, so that no older tombstone settles it."""
+        """The id of the dead letter.
+
+        Each redrive changes the id, so that no older tombstone settles the dead letter.
+        """
         return f"{self.origin}#{self.redrives}" if self.redrives else str(self.origin)
 
     def redriven(self) -> FailedRecord:
-        """The record as a redrive sends it to the retry topic: its attempts count from 0 again."""
+        """The record as a redrive sends it to the retry topic, with 0 attempts."""
         return replace(self, attempts=0, redrives=self.redrives + 1)
 
     def without_contents(self) -> FailedRecord:
-        """The record without value, headers and a large key, which its topic refuses; the reason says so."""
+        """The record without value, headers and a large key, for a topic that refuses it for its size.
+
+        The reason of the failure says that these are missing.
+        """
         headers = f" and {len(self.headers)} headers" if self.headers else ""
         where = f" (its {len(self.value or b'')} bytes{headers} are at {self.origin} only)"
         return replace(
@@ -122,13 +130,16 @@ class FailedRecord:
 
     @classmethod
     def from_retry(cls, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int) -> Self:
-        """Parse a record of the retry topic. Raises ``InvalidRecord`` for any other record."""
+        """Parse a record of the retry topic. Raises ``InvalidRecord`` for a record in another format."""
         ours, theirs = _split(headers)
         return cls._read(Record(value, key, theirs, timestamp_ms), ours)
 
     @classmethod
     def from_dead_letter(cls, value: bytes, headers: Headers, timestamp_ms: int) -> Self:
-        """Parse a dead letter that is no tombstone. Raises ``InvalidRecord`` for any other record."""
+        """Parse a dead letter that is no tombstone.
+
+        Raises ``InvalidRecord`` for a record in another format.
+        """
         ours, theirs = _split(headers)
         sent = Record(None if NO_VALUE in ours else value, ours.get(KEY), theirs, timestamp_ms)
         return cls._read(sent, ours)
@@ -163,12 +174,12 @@ class FailedRecord:
 
 
 def tombstone(letter_id: str, settled: Settled) -> Record:
-    """The tombstone that settles a dead letter."""
+    """The record without a value that settles a dead letter, in the dead-letter topic."""
     return Record(None, letter_id.encode(), ((SETTLED, settled.encode()),))
 
 
 def origin_of(letter_id: str) -> Origin:
-    """The origin in the id of a dead letter. Raises ``ValueError`` for other text."""
+    """The origin that the id of a dead letter contains. Raises ``ValueError`` for other text."""
     text, mark, redrives = letter_id.partition("#")
     if mark and not (_is_number(redrives) and not redrives.startswith("0")):
         raise ValueError(
@@ -178,7 +189,10 @@ def origin_of(letter_id: str) -> Origin:
 
 
 def _split(headers: Headers) -> tuple[dict[str, bytes | None], Headers]:
-    """Split headers into raftlog's, by name, from the last ``ORIGIN`` on, and the producer's before it."""
+    """Split headers into raftlog's headers, by name, and the producer's headers.
+
+    Raftlog's headers begin with the last ``ORIGIN``; the producer's are before it.
+    """
     names = [name for name, _ in headers]
     if ORIGIN not in names:
         raise InvalidRecord(f"the record is not a failed record: it has no header {ORIGIN}")

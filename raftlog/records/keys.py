@@ -1,8 +1,8 @@
 """The partition of a key, equal for every client and for the brokers.
 
-Decides: a key's bytes (text as UTF-8, integers in decimal) and the partition of those bytes, which is
-Kafka's default: murmur2 without its sign, modulo the number of partitions. Leaves to others: the partition of
-records without a key.
+Decides: the bytes of a key (text as UTF-8, integers in decimal) and the partition of those bytes, which is
+Kafka's default: the murmur2 hash without its sign, modulo the number of partitions. Leaves to others: the
+partition of records without a key.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def encode_key(key: bytes | str | int | None) -> bytes | None:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """The partition of a key; it changes only with the number of partitions."""
+    """The partition of a key; it changes only if the number of partitions changes."""
     return (murmur2(key) & _WITHOUT_SIGN) % partition_count
 
 

@@ -60,7 +60,10 @@ _SENTINEL_DELTA = -1
 
 
 class StoredRecord(Struct, frozen=True):
-    """A record in a partition. A struct: compiled code creates it, and the garbage collector skips it."""
+    """A record in a partition.
+
+    A msgspec struct: compiled code creates it, and the garbage collector skips it.
+    """
 
     offset: int
     timestamp_ms: int
@@ -70,7 +73,7 @@ class StoredRecord(Struct, frozen=True):
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of key, value and headers, without their encoding."""
+        """The total size in bytes of key, value and headers, without the bytes that their encoding adds."""
         size = len(self.key or b"") + len(self.value or b"")
         for name, value in self.headers:
             size += len(name.encode()) + len(value or b"")
@@ -81,23 +84,26 @@ Row = TypeVar("Row", bound="AnyRecord")
 
 
 class AnyRecord(Protocol):
-    """A record as the caller of ``read_rows`` represents it."""
+    """The interface of a record as the caller of ``read_rows`` creates it."""
 
     @property
     def offset(self) -> int:
-        """The offset in the partition."""
+        """The offset of the record in its partition."""
 
     @property
     def value(self) -> bytes | None:
-        """The stored value; None for a tombstone."""
+        """The value of the record; None for a tombstone."""
 
     @property
     def headers(self) -> Sequence[object]:
-        """The headers, in their order."""
+        """The headers of the record, in their stored order."""
 
 
 def read_records(batch: Batch, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> list[StoredRecord]:
-    """Decode all records of a batch, also control records, in order of offset. Raises as ``read_rows``."""
+    """Decode all records of a batch, also control records, in order of offset.
+
+    Raises the errors of ``read_rows``.
+    """
     return read_rows(StoredRecord, batch, decompressed_bytes_max=decompressed_bytes_max)
 
 
@@ -112,8 +118,8 @@ def read_rows(
     """Call ``make(*before, offset, timestamp_ms, key, value, headers, *after)`` for each record of a batch.
 
     Offsets have gaps after compaction. Raises only ``CorruptBatch`` for bytes that contradict the header, or
-    that decompress to more than ``decompressed_bytes_max``; raises ``MemoryError`` if there is too little
-    memory to find out.
+    that decompress to more than ``decompressed_bytes_max``; raises ``MemoryError`` if memory is too short to
+    decode the batch.
 
     If ``make`` is compiled, no Python code runs for a record, and no other object is allocated for it.
     """
@@ -144,17 +150,17 @@ def read_rows(
 
 
 def iter_records(batch: Batch, first: int = 0) -> Iterator[StoredRecord]:
-    """Decode the records from offset ``first`` on, one by one, with less memory than ``read_records``.
+    """Yield the records from offset ``first`` on, one by one, with less memory than ``read_records`` uses.
 
-    Raises ``CorruptBatch`` at the damage, after the records before it.
+    Raises ``CorruptBatch`` at the first damage, after it has yielded the records before the damage.
     """
     return iter_opened(batch.header, open_batch(batch), first)
 
 
 def open_batch(batch: Batch, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """The batch without compression and with the sentinel at its end, for ``iter_opened``.
+    """Decompress a batch and append the sentinel that ``iter_opened`` needs.
 
-    Raises ``CorruptBatch``, also for a count that is not plausible.
+    Raises ``CorruptBatch``, also for a record count that is not plausible.
     """
     header = batch.header
     body: Buffer = memoryview(batch.data)[HEADER_BYTES:]
@@ -176,7 +182,7 @@ def open_batch(batch: Batch, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MA
 
 
 def iter_opened(header: BatchHeader, opened: bytes, first: int = 0) -> Iterator[StoredRecord]:
-    """Decode records as ``iter_records`` does, from the result of ``open_batch``."""
+    """Decode records as ``iter_records`` does, but from the result of ``open_batch``."""
     previous, last = header.base_offset - 1, header.base_offset + header.last_offset_delta
     following = range(header.record_count, -1, -1)  # the number of following records, including the sentinel
     try:
@@ -201,8 +207,8 @@ def check_records(batch: Batch, *, requires_keys: bool = False) -> int:
 
     With ``requires_keys``, raise ``InvalidRecord`` for the first record without a key.
 
-    Compiled code checks every record, in a copy of the batch; Python checks a few plain records without a
-    copy. Returns the bytes of the records, decompressed.
+    Compiled code checks every record, in a copy of the batch; for a few plain records Python code does so
+    without a copy. Returns the size of the records in bytes, decompressed.
     """
     header = batch.header
     if not (requires_keys or header.attributes & CODEC_MASK) and _are_few_and_plain(batch):
@@ -283,7 +289,9 @@ def encoded_records(header: BatchHeader, opened: bytes) -> Iterator[memoryview]:
 
 
 def opens_fast(batches: Sequence[Batch], *, records_max: int) -> bool:
-    """Whether opening these batches takes few milliseconds. False for compressed, perhaps large, ones."""
+    """Whether opening these batches takes only a few milliseconds; False for compressed batches, which may be
+    large.
+    """
     records = size_bytes = 0
     for batch in batches:
         if batch.header.attributes & CODEC_MASK:
@@ -298,7 +306,7 @@ def _corrupt(error: Exception) -> CorruptBatch:
 
 
 def _body_of(opened: bytes) -> memoryview:
-    """The encoded records in the result of ``open_batch``."""
+    """The encoded records in the result of ``open_batch``, without the sentinel."""
     return memoryview(opened)[HEADER_BYTES : len(opened) - len(_SENTINEL)]
 
 
@@ -320,7 +328,7 @@ def _check_lengths(opened: bytes) -> None:
 
 
 def _header_count(body: Buffer) -> int:
-    """The number of headers in the records of a body. Copies no data, and does not parse headers."""
+    """The total number of headers of all records in a body. Copies no data, and does not parse headers."""
     return sum(count for count, _, _ in _header_counts(body))
 
 
@@ -355,7 +363,7 @@ def _check_end(at: int, following: int) -> None:
 
 
 def _varint(body: Buffer, at: int) -> tuple[int, int]:
-    """A zigzag variable-length integer and the position after it."""
+    """Decode a zigzag variable-length integer; return it and the position after it."""
     result, shift = 0, 0
     while True:
         byte = body[at]
@@ -394,7 +402,9 @@ def _check_offsets(header: BatchHeader, offsets: Sequence[int]) -> None:
 
 
 def _refuse_offset(header: BatchHeader, previous: int, offset: int) -> NoReturn:
-    """Raise the error for an offset that is not between the previous one and the end of the batch."""
+    """Raise the error for an offset that does not follow the previous offset or lies after the end of the
+    batch.
+    """
     if offset <= previous:
         raise CorruptBatch(f"records: offset {offset} follows {previous}")
     raise CorruptBatch(f"records: offset {offset} is above the batch's last, {header.last_offset}")

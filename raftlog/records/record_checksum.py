@@ -1,6 +1,7 @@
 """The checksum of one record, which any reader of its key, value and headers can compute.
 
-Decides: which bytes it covers. The checksum of a batch also covers the record, but in the batch's encoding.
+Decides: which bytes the checksum covers. The checksum of a batch also covers its records, but as encoded
+bytes.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ Headers = Sequence[tuple[str, bytes | None]]
 def record_crc(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
     """The CRC-32C of a record's content: its lengths, key, value, and headers in the order of their names.
 
-    Offset and timestamp are not covered, so a producer can compute it, and copies of a record have equal
-    sums.
+    Offset and timestamp are not covered. So a producer can compute the checksum before it sends the record,
+    and copies of a record have equal checksums.
     """
     lengths = _LENGTHS.pack(
         _NULL if key is None else len(key), _NULL if value is None else len(value), len(headers)

@@ -2,7 +2,8 @@
 
 Decides: which records share a batch. Leaves to others: where the records come from. The batches follow one
 another without holes: offsets without records lie inside a batch, as after compaction, or in a gap batch.
-Records with times of producers share a batch; records with times of a leader only if these times are equal.
+Records whose timestamps producers set may share a batch; records whose timestamps a leader set share a batch
+only if these timestamps are equal.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ BATCH_RECORDS: Final = 10_000
 
 
 class PlacedRecord(NamedTuple):
-    """A record and its offset. ``is_append_time``: a leader has set the timestamp."""
+    """A stored record and its offset. ``is_append_time``: a leader has set the timestamp."""
 
     offset: int
     timestamp_ms: int
@@ -29,7 +30,9 @@ class PlacedRecord(NamedTuple):
 
 
 class RestoredBatches:
-    """Collects records in the order of their offsets, from the offset ``first`` on."""
+    """Collects records in the order of their offsets, from the offset ``first`` on, and encodes them as
+    batches.
+    """
 
     def __init__(self, first: int, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -46,7 +49,7 @@ class RestoredBatches:
 
     @property
     def is_full(self) -> bool:
-        """Whether the batches have reached ``bytes_max``."""
+        """Whether the encoded batches have reached ``bytes_max``."""
         return self._size_bytes + (int(self._encoder.size()) if self._count else 0) >= self._bytes_max
 
     def add(self, record: PlacedRecord) -> None:
@@ -62,7 +65,7 @@ class RestoredBatches:
         self._count += 1
 
     def taken(self, end: int) -> bytes:
-        """The batches up to the offset ``end``, exclusive."""
+        """The batches that cover all offsets below ``end``."""
         self._finish(end)
         return b"".join(self._parts)
 
@@ -78,7 +81,9 @@ class RestoredBatches:
         )
 
     def _finish(self, end: int) -> None:
-        """End the batch before the offset ``end``; gap batches cover a distance too large for it."""
+        """End the batch before the offset ``end``; gap batches cover a distance that is too large for the
+        batch.
+        """
         while self._base < end:
             last = min(end, self._base + GAP_OFFSETS_MAX) - 1
             batch = self._built(last) if self._count else gap_batch(self._base, last, NO_EPOCH, None).data

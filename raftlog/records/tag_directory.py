@@ -50,7 +50,9 @@ _STORED_BLOCK_BYTES: Final = 1 << 17
 
 
 class Run(NamedTuple):
-    """Neighbouring records: their ``tag_set`` (or several, in order), their number and their bytes."""
+    """Neighbouring records: their ``tag_set`` (or several sets, in order), their number and their encoded
+    bytes.
+    """
 
     tags: bytes
     record_count: int
@@ -58,7 +60,7 @@ class Run(NamedTuple):
 
 
 def tagged_body(runs: Sequence[Run], *, is_compressed: bool) -> bytes | None:
-    """A body of codec zstd with a directory; None if the directory would be too long."""
+    """Encode a body of codec zstd with a directory of tags; None if the directory would be too long."""
     runs = _bounded(runs, is_compressed=is_compressed)
     numbers: dict[bytes, int] = {}
     of_run = [numbers.setdefault(run.tags, len(numbers)) for run in runs]
@@ -81,8 +83,8 @@ def tagged_body(runs: Sequence[Run], *, is_compressed: bool) -> bytes | None:
 def select(batch: Batch, wanted: TagSelection) -> Batch | None:
     """The part of a batch to send to a reader that wants some tags; None if no record matches.
 
-    Reads the header and the directory, never a record. A batch with unknown tags is returned whole, and so is
-    a batch that its directory contradicts: its reader must look at the records.
+    Reads the header and the directory, never a record. A batch whose tags are unknown is returned whole, and
+    so is a batch that contradicts its directory: then the reader must look at the tags of the records.
     """
     header = batch.header
     if not header.record_count or header.is_control:
@@ -116,7 +118,7 @@ def select(batch: Batch, wanted: TagSelection) -> Batch | None:
 
 
 def _directory_bytes(batch: Batch) -> int | None:
-    """The length of the directory; None without a directory."""
+    """The length of the directory in bytes; None for a batch without a directory."""
     if batch.header.attributes & CODEC_MASK != Codec.ZSTD or len(batch.data) < HEADER_BYTES + _FRAME.size:
         return None
     magic, length = _FRAME.unpack_from(batch.data, HEADER_BYTES)
@@ -124,7 +126,9 @@ def _directory_bytes(batch: Batch) -> int | None:
 
 
 class _Directory(NamedTuple):
-    """For each run: the bytes of its frame, its number of records, and the index of its tags in ``sets``."""
+    """The decoded directory: for each run, the bytes of its frame, its record count and its tags' index in
+    ``sets``.
+    """
 
     lists_each_set: bool
     lengths: tuple[int, ...]
@@ -134,7 +138,7 @@ class _Directory(NamedTuple):
 
     @classmethod
     def parse(cls, data: memoryview) -> _Directory | None:
-        """Decode a directory; None for bytes that are no directory of this version."""
+        """Decode a directory; None for bytes that are not a directory of this version."""
         if len(data) < _HEAD.size:
             return None
         version, flags, count = _HEAD.unpack_from(data)
@@ -148,7 +152,7 @@ class _Directory(NamedTuple):
         return cls(bool(flags & _LISTS_EACH_SET), lengths, counts, of_run, sets)
 
     def fits(self, frames_bytes: int, record_count: int) -> bool:
-        """Whether the directory describes frames with these total sizes and counts."""
+        """Whether the directory describes frames with this total size and this total number of records."""
         return (
             sum(self.lengths) == frames_bytes
             and sum(self.counts) == record_count
@@ -156,7 +160,7 @@ class _Directory(NamedTuple):
         )
 
     def runs_of(self, wanted: TagSelection) -> list[int]:
-        """The runs that contain a matching record according to the directory."""
+        """The indexes of the runs that, according to the directory, contain a record with wanted tags."""
         if not self.lists_each_set and wanted.none:
             wanted = wanted.without_none
         matching = wanted.selected_of(self.sets)
@@ -164,7 +168,7 @@ class _Directory(NamedTuple):
 
 
 def _bounded(runs: Sequence[Run], *, is_compressed: bool) -> Sequence[Run]:
-    """Few enough runs: if there are too many, neighbours share one run."""
+    """Join neighbouring runs until there are few enough runs for a directory."""
     groups = _worth_compressing(runs) if is_compressed else [[run] for run in runs]
     step = -(-len(groups) // RUNS_MAX)
     if step > 1:
@@ -173,7 +177,10 @@ def _bounded(runs: Sequence[Run], *, is_compressed: bool) -> Sequence[Run]:
 
 
 def _worth_compressing(runs: Sequence[Run]) -> list[list[Run]]:
-    """Group runs so that they compress well: rare sets of tags keep own runs, others share."""
+    """Group runs that share a frame, so that they compress well.
+
+    Records with a rare set of tags keep their own runs.
+    """
     rare = _rare_sets(runs)
     paid_bytes = COMPRESSED_RUNS_MIN * COMPRESSED_RUN_BYTES
     groups = [[runs[0]]]
@@ -190,7 +197,7 @@ def _worth_compressing(runs: Sequence[Run]) -> list[list[Run]]:
 
 
 def _rare_sets(runs: Sequence[Run]) -> Set[bytes]:
-    """The sets of tags with the fewest runs: as many sets as fit into the runs for rare sets."""
+    """The sets of tags with the fewest runs: as many sets as the number of runs for rare sets allows."""
     size_bytes = sum(len(run.encoded) for run in runs)
     left = (COMPRESSED_RUNS_MIN + size_bytes // COMPRESSED_RUN_BYTES) // RARE_SHARE
     rare = set[bytes]()
@@ -218,7 +225,7 @@ def _frame(encoded: bytes, *, is_compressed: bool) -> bytes:
 
 
 def _stored(encoded: bytes) -> bytes:
-    """A zstd frame (RFC 8878) of raw blocks, whose header has the length of its content."""
+    """Encode a zstd frame (RFC 8878) of raw blocks, whose header has the length of its content."""
     length = len(encoded)
     if length < 256:
         parts = [_STORED_MAGIC, b"\x20", length.to_bytes(1, "little")]

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Final, Protocol, TypedDict
 
 TAG_RECORD_HEADER: Final = "raftlog.tag"
-"""Name of the record header that holds one tag. A record has one such header for each of its tags."""
+"""The name of the record header that holds one tag. A record has one such header for each of its tags."""
 
 BETWEEN_TAGS: Final = b"\0"  # no tag has the bytes 0 and 10: they are control characters
 BETWEEN_SETS: Final = b"\n"
@@ -25,11 +25,11 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class HasTags(Protocol):
-    """A request, a member or a body with the three lists of a selection by tags."""
+    """The interface of a request, a member or a body that has the three lists of a selection by tags."""
 
     @property
     def tags(self) -> Sequence[str]:
-        """Tags of which a selected record has at least one."""
+        """Tags of which a selected record must have at least one."""
 
     @property
     def tags_all(self) -> Sequence[str]:
@@ -41,7 +41,7 @@ class HasTags(Protocol):
 
 
 class TagFields(TypedDict, total=False):
-    """The non-empty lists of a selection, named as the fields of requests and members."""
+    """The non-empty lists of a selection, with the names that the fields of requests and members have."""
 
     tags: tuple[str, ...]
     tags_all: tuple[str, ...]
@@ -64,13 +64,15 @@ class TagSelection:
     def of(
         cls, tags: Iterable[str] = (), tags_all: Iterable[str] = (), tags_none: Iterable[str] = ()
     ) -> TagSelection | None:
-        """The selection of three lists of tags; None, which selects all records, if all lists are empty."""
+        """The selection for three lists of tags; None, which selects all records, if all three lists are
+        empty.
+        """
         lists = [tuple(sorted(set(names))) for names in (tags, tags_all, tags_none)]
         return cls(*lists) if any(lists) else None
 
     @classmethod
     def in_fields(cls, holder: HasTags) -> TagSelection | None:
-        """The selection in a request, a member or a body; None if it has no tags."""
+        """The selection in a request, a member or a body; None if all three lists are empty."""
         if not (holder.tags or holder.tags_all or holder.tags_none):
             return None  # the usual case
         return cls.of(holder.tags, holder.tags_all, holder.tags_none)
@@ -84,12 +86,12 @@ class TagSelection:
         return self._fits({value for name, value in headers if name == TAG_RECORD_HEADER})
 
     def selects(self, tags: bytes) -> bool:
-        """Whether a run is selected: one of its sets of tags matches."""
+        """Whether a run may contain a selected record: one of the sets of tags in ``tags`` matches."""
         sets = tags.split(BETWEEN_SETS_OF_RUN)
         return any(self._fits({*each.split(BETWEEN_TAGS)}) for each in sets)
 
     def selected_of(self, runs: Sequence[bytes]) -> Set[int]:
-        """The indexes of the selected runs; each run is given by its sets of tags."""
+        """The indexes of the selected runs; each run is given by its encoded sets of tags."""
         places = {*range(len(runs))}
         if self.any:
             without: Iterable[int] = places
@@ -102,7 +104,9 @@ class TagSelection:
 
     @cached_property
     def without_none(self) -> TagSelection:
-        """The selection without ``none``, for a set that may hold the tags of several records."""
+        """The selection without the condition ``none``, for a set that may hold the tags of
+        several records.
+        """
         return replace(self, none=())
 
     def _fits(self, names: Set[bytes | None]) -> bool:
@@ -119,7 +123,7 @@ class TagSelection:
 
 
 def tag_fields(selection: TagSelection | None) -> TagFields:
-    """The fields of a request with this selection, without empty lists."""
+    """The fields of a request for this selection, without empty lists."""
     fields = TagFields()
     if selection is not None:
         if selection.any:
@@ -132,14 +136,15 @@ def tag_fields(selection: TagSelection | None) -> TagFields:
 
 
 def listed_bytes(headers: Headers) -> int:
-    """Upper bound of the bytes that listing the tags of a record adds to its batch."""
+    """An upper bound of the number of bytes that the tags of a record add to its batch's directory."""
     return sum(RUN_OVERHEAD_BYTES + len(value or b"") for name, value in headers if name == TAG_RECORD_HEADER)
 
 
 def tag_set(headers: Headers) -> bytes | None:
     """The tags of a record as a directory stores them, sorted; None if a directory cannot store them.
 
-    No client of this project creates such tags: null, empty, or with the bytes 0 or 10.
+    A directory cannot store null, empty tags, or tags with the bytes 0 or 10; no client of this project
+    creates them.
     """
     found = {value for name, value in headers if name == TAG_RECORD_HEADER}
     if not found:

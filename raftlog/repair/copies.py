@@ -4,9 +4,9 @@ At any moment a majority of a group's voters knows the term of each entry, and h
 to be committed. With copies of different times neither may be true. Brokers that start from such copies elect
 leaders in terms that were used before: different entries get an equal index and term, and no broker notices.
 
-Decides: which logs of a group cannot be from one moment, and which have different entries. Copies that pass
-may still be from different moments. Leaves to others: which parts of a log are sound (``verify``), and
-printing the result (the command line).
+Decides: which logs of a group cannot be from one moment, and which logs have different entries. Copies that
+pass these checks may still be from different moments. Leaves to others: which parts of a log are sound
+(``verify``), and printing the result (the command line).
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ Voters = Collection[NodeId]
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """The directory of a log that contradicts the other logs of its group, and the contradiction."""
+    """A log that contradicts the other logs of its group: its directory, and the contradiction as text."""
 
     directory: str
     reason: str
 
 
 def misfit(copies: Mapping[NodeId, VerifyReport], memberships: Collection[Voters]) -> Misfit | None:
-    """Compare the indexes and terms of one group's logs. ``memberships``: the voters that each log names."""
+    """Find a log whose indexes and terms contradict the group's other logs; None without one.
+
+    ``memberships``: the voters that each log names.
+    """
     sound = {
         node: seen
         for node, seen in sorted(copies.items())
@@ -57,7 +60,10 @@ def misfit(copies: Mapping[NodeId, VerifyReport], memberships: Collection[Voters
 
 
 def difference(filesystem: Filesystem, copies: Mapping[NodeId, VerifyReport]) -> Misfit | None:
-    """Compare the checksums of the entries of one group, except entries that compaction has changed."""
+    """Find a log with an entry whose checksum differs from the group's other logs; None without one.
+
+    Entries that compaction has changed are not compared.
+    """
     walks = (_whole_batches(filesystem, node, seen) for node, seen in copies.items())
     for (index, term, _), found in groupby(heapq.merge(*walks), lambda row: row[:3]):
         checksums = {node: crc for *_, node, crc in found}
@@ -82,7 +88,10 @@ def _whole_batches(
 
 
 def _is_too_many(nodes: Collection[NodeId], memberships: Collection[Voters]) -> bool:
-    """Whether the other voters are no majority in any membership, since the newest may be in one log only."""
+    """Whether the voters outside ``nodes`` are no majority in any membership.
+
+    All memberships count, since the newest may be in one log only.
+    """
     return bool(memberships) and all(
         2 * len(set(nodes).intersection(voters)) >= len(voters) for voters in memberships
     )

@@ -1,4 +1,4 @@
-"""The rules by which a leader's log may replace a damaged log, and how much of it must.
+"""The rules by which a leader's log may replace a damaged log, and which part of that log it must replace.
 
 Decides: which leader, up to which index its log is copied, and the term and vote to store with it. Leaves to
 others: in which terms the damaged replica may have voted or acknowledged, and the copying (``repairer``).
@@ -16,7 +16,7 @@ from raftlog.types import NodeId, Term
 
 
 def leader_of(repair_target: RepairTarget, told: Mapping[NodeId, Told], term: Term, trouble: str) -> NodeId:
-    """The peer that leads ``term`` or a later term. Raises ``CannotRepair``."""
+    """The peer that leads ``term`` or a later term. Raises ``CannotRepair`` if no peer says that it leads."""
     for peer, answer in told.items():
         if answer.is_leader and answer.term >= term:
             return peer
@@ -29,9 +29,10 @@ def leader_of(repair_target: RepairTarget, told: Mapping[NodeId, Told], term: Te
 
 
 def members_told(seen: VerifyReport, told: Mapping[NodeId, Told]) -> bytes:
-    """The members at the log's start. Raises ``CannotRepair``, or ``NeedsFullResync`` if waiting is useless.
+    """The encoded members at the log's start, as a peer has sent them.
 
-    A leader whose log reaches down to that start will know the members, once enough is committed.
+    Raises ``CannotRepair`` if no peer knows them yet, or ``NeedsFullResync`` if waiting is useless. A leader
+    whose log reaches down to that start will know the members, once enough is committed.
     """
     known = next((answer.members for answer in told.values() if answer.members), b"")
     if known:
@@ -43,7 +44,9 @@ def members_told(seen: VerifyReport, told: Mapping[NodeId, Told]) -> bytes:
 
 
 def owed(seen: VerifyReport, leader: Told) -> int:
-    """The last index that this replica may have acknowledged, limited by the leader's log."""
+    """The last index that this replica may have acknowledged, but at most the last index of the
+    leader's log.
+    """
     end = seen.holes[-1].last if seen.holes else seen.last
     if end is None or seen.doubt is not None or seen.torn or seen.state.is_given_up:
         return leader.last
@@ -51,7 +54,11 @@ def owed(seen: VerifyReport, leader: Told) -> int:
 
 
 def hard_state_in(term: Term, seen: VerifyReport, node_id: NodeId) -> HardState:
-    """The hard state for a leader's log: in doubt or in a later term, with a vote for this replica itself."""
+    """The hard state to store with a leader's log.
+
+    The replica's own hard state stays, unless it is in doubt or ``term`` is later. Then the newer term is
+    stored, with a vote for this replica itself.
+    """
     own = seen.state.hard_state
     if seen.doubt is None and term <= own.term:
         return own

@@ -1,7 +1,7 @@
 """Fetches a leader's whole log, to replace a log that cannot be repaired.
 
-Decides: what is requested and in which order, and when only the state is missing. Leaves to others:
-which leader, up to which index and in which term (``repairer``), and the files (``storage.new_log``).
+Decides: what is requested and in which order, and when only the state is missing. Leaves to others: the
+choice of the leader, the last index and the term (``repairer``), and the files (``storage.new_log``).
 
 All data is fetched and checked before any part of the old log is removed.
 """
@@ -31,14 +31,14 @@ from raftlog.storage.state_files import StateFiles, is_state_known
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 
 Replace = Callable[[HardState, Term], None]
-"""Installs the fetched log with this hard state; see ``NewLog.replace``. Blocks."""
+"""A function that installs the fetched log with this hard state; see ``NewLog.replace``. It blocks."""
 
 
 class Adds(Protocol):
-    """Writes fetched batches at the pace of repairs."""
+    """A function that writes fetched batches at the pace of repairs."""
 
     def __call__(self, writer: SegmentWriter, batches: list[Batch], /) -> Awaitable[None]:
-        """Return when the batches are in the file, and the next ones may be requested."""
+        """Return when the batches are in the file, so that the next batches may be requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,11 @@ class FullResync:
     add: Adds
 
     async def fetch(self, seen: VerifyReport, leader: NodeId, answer: Told, last: int) -> Replace:
-        """Fetch the log of the leader that sent ``answer``, up to ``last``. Raises ``CannotRepair``."""
+        """Fetch the log of the leader that sent ``answer``, up to ``last``; return the function that installs
+        it.
+
+        Raises ``CannotRepair``.
+        """
         begin = await self._beginning(leader, answer)
         if await self.run_blocking(lambda: _lacks_only_a_state(self.filesystem, seen, begin)):
             return lambda hard_state, term: _keep_state(self.filesystem, seen, begin)
@@ -119,7 +123,7 @@ _NOBODY: Final = encode_entries([MembershipEntry(Index(-1), NOBODY)])  # the log
 
 
 def _lacks_only_a_state(filesystem: Filesystem, seen: VerifyReport, begin: Beginning) -> bool:
-    """Whether only the state at the log start is missing.
+    """Whether the log lacks only the state at its start.
 
     Then the log is whole, and agrees with the leader's log up to the start of the leader's log.
     """

@@ -1,9 +1,9 @@
 """Replaces a log that cannot be repaired with a leader's log, from the leader's log start.
 
-Decides: in which order files are written and removed. Leaves to others: whose log it is, up to which index,
-and why it may replace the old one (``raftlog.repair.repairer``).
+Decides: in which order files are written and removed. Leaves to others: whose log is fetched, up to which
+index, and why it may replace the old log (``raftlog.repair.repairer``).
 
-Everything is fetched into files beside the old log, which stays unchanged until then. Then:
+First, the new log is fetched into files beside the old log, which stays unchanged meanwhile. Then:
 
 slots      the log is *given up*: its durable end is above any log, so that the replica does not open
 old log    removed, with all files beside it
@@ -37,7 +37,7 @@ SEGMENT_BYTES: Final = 128 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """The start of a log: the state before ``start``, and the members."""
+    """The start of a log: the state after all entries before ``start``, and the members at that time."""
 
     start: Index
     before: Term  # of the entry just before ``start``
@@ -46,12 +46,12 @@ class Beginning:
 
     @property
     def end(self) -> EntryId:
-        """The entry just before the log."""
+        """The id of the entry just before the log."""
         return EntryId(self.before, Index(self.start - 1))
 
 
 class NewLog:
-    """The files of the new log, beside the damaged one. Blocks; nothing is in use before ``replace``."""
+    """The files of the new log, beside the damaged log. Blocks; no file is in use before ``replace``."""
 
     def __init__(self, filesystem: Filesystem, directory: str, beginning: Beginning) -> None:
         self._filesystem = filesystem
@@ -66,7 +66,7 @@ class NewLog:
 
     @property
     def term(self) -> int:
-        """The term of the entry before ``following``."""
+        """The term of the entry just before ``following``."""
         return self._writers[-1].term if self._writers else self._beginning.before
 
     def writer(self) -> SegmentWriter:
@@ -82,7 +82,7 @@ class NewLog:
             writer.abandon()
 
     def replace(self, seen: VerifyReport, hard_state: HardState, term: Term) -> None:
-        """Replace the log that was examined.
+        """Replace the damaged log, which ``seen`` describes, with the fetched log.
 
         ``term`` is the newest term in which the replica may have acknowledged an entry: after a crash during
         the replacement, the leader whose log is fetched again must not be of an earlier term.

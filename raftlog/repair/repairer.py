@@ -9,15 +9,16 @@ Four rules, each a consequence of Raft's own:
 1. *By an anchor.* Below the newest entry that this log is known to have had durably (its durable end, or what
    the epochs file covers), every peer with that entry has an equal log (Log Matching). Any such peer will do.
 2. *By a leader.* Entries without an anchor, or with an anchor that no peer has, are replaced by the log of a
-   leader. Its term must be at least any term in which this replica may have voted or acknowledged: as a
-   follower would take its appends. The leader has all entries that were ever committed in earlier terms.
+   leader. Its term must be at least the newest term in which this replica may have voted or acknowledged: a
+   follower takes appends from such leaders only. The leader has all entries that were committed in earlier
+   terms.
 3. *By all voters.* A slot that is lost may have held a vote. All other voters report the newest term that
-they know: no vote was given in a later term, since its candidate knew that term first. This replica continues
-in the newest term with its vote given to itself. A peer that has lost its own term, too, reports the term of
-its log; then a thousand terms are skipped.
-4. *Full resync.* If no log has the entries, because the other logs begin later, or if the lost data was only
-   here, the log is not repaired: the whole log is replaced by a leader's as in rule 2, from its start, as a
-   follower that lags behind would receive a snapshot.
+   they know. This replica gave no vote in a later term: the candidate would be one of these voters and would
+   know that term. This replica continues in the newest term, with its vote given to itself. A peer that has
+   lost its own term, too, reports the term of its log; then a thousand terms are skipped.
+4. *Full resync.* If no log has the entries, because the other logs begin later, or if only this disk had the
+   lost data, the log is not repaired. The whole log is replaced by a leader's log, from its start, by rule 2.
+   In the same way a follower that lags far behind receives a snapshot.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Repairer:
         self.run_blocking = ToItsEnd(self.run_blocking)
 
     async def repair(self, repair_target: RepairTarget) -> None:
-        """Return once the files are whole. Raises ``CannotRepair`` and ``OSError``."""
+        """Repair a replica; return once its files are whole. Raises ``CannotRepair`` and ``OSError``."""
         for left in reversed(range(ROUNDS_MAX + 1)):
             seen = await self.run_blocking(lambda: examine(self.filesystem, repair_target.directory))
             if seen.is_clean:
@@ -112,7 +113,10 @@ class Repairer:
             await self._resync_fully(repair_target, seen, str(reason))
 
     async def _change(self, seen: VerifyReport, work: Callable[[], None]) -> None:
-        """Write files. From then on, earlier answers to peers about these files do not count."""
+        """Write files with ``work``.
+
+        Earlier answers to peers about these files no longer count afterwards.
+        """
         self.service.forget(seen.directory)
         try:
             await self.run_blocking(work)
@@ -152,7 +156,9 @@ class Repairer:
     async def _ask_everybody(
         self, repair_target: RepairTarget, seen: VerifyReport
     ) -> tuple[RepairTarget, dict[NodeId, Told]]:
-        """Ask all voters, also voters named by an answering log, until no new one is named."""
+        """Ask all voters about their logs, and then voters that the answers name, until no new voter is
+        named.
+        """
         start = Index(seen.state.log_start - 1)
         question = Ask(group_id=repair_target.group_id, members_at=start)
 
@@ -191,7 +197,7 @@ class Repairer:
         holes: Sequence[MissingRange],
         told: dict[NodeId, Told],
     ) -> bool:
-        """Fill holes below the anchor, file by file; return whether peers had all of them."""
+        """Fill holes below the anchor, file by file; return whether peers had all missing entries."""
         lacking = [Lacking(hole.first, hole.last) for hole in holes if hole.last is not None]
         for segment in plan(seen, lacking):
             if not await self._write(repair_target, seen, segment, told):
@@ -225,10 +231,11 @@ class Repairer:
         part: Lacking,
         peers: list[NodeId],
     ) -> bool:
-        """Fetch from one peer after the other; after a broken link, continue with what is written.
+        """Fetch missing entries from one peer after the other; after a broken link, keep the entries written
+        so far.
 
-        A peer that is silent since its last answer may hold the anchor: then no leader's log replaces the
-        entries.
+        Returns whether all entries were fetched. A peer that is silent since its last answer may hold the
+        anchor: as long as it is silent, no leader's log replaces the entries.
         """
         anchor = seen.anchor
         assert anchor is not None
@@ -332,7 +339,7 @@ class Repairer:
         lead: _Lead,
         before: Term,
     ) -> None:
-        """Fetch all entries that this replica may have acknowledged; appends bring the later entries."""
+        """Fetch all entries that this replica may have acknowledged; later entries arrive by appends."""
         last = owed(seen, lead.answer)
         while writer.following <= last:
             ask = Ask(
@@ -374,7 +381,7 @@ class Repairer:
     def _newest_term(
         self, repair_target: RepairTarget, seen: VerifyReport, told: dict[NodeId, Told]
     ) -> tuple[Term, int]:
-        """The newest term in which this replica may have voted, and the number of further terms to skip."""
+        """The newest term in which this replica may have voted, and how many further terms to skip."""
         own = max(seen.state.hard_state.term, seen.runs[-1].term if seen.runs else 0)
         if seen.state.is_given_up:
             own = seen.state.durable_end.last.term  # its hard state may be beyond the skipped terms
@@ -392,7 +399,7 @@ class Repairer:
 
 @dataclass(frozen=True, slots=True)
 class _Lead:
-    """A leader whose log replaces this log from ``first`` on, and the hard state to store with it."""
+    """A leader whose log replaces this log from ``first`` on, and the hard state to store with that log."""
 
     leader: NodeId
     answer: Told

@@ -1,10 +1,10 @@
 """Repairs and reopens the failed replicas of one broker.
 
-Decides: when a repair is tried, and how many run at a time. A damaged replica is repaired at once and, after
-a failure, again after a pause. A replica whose disk has failed waits; then its files are read and it is
-opened again: opening rewrites what may not be durable. A replica that stopped for lack of memory, descriptors
-or threads needs no repair: it is opened again after a pause. Leaves to others: the repair (``repairer``),
-opening and closing (``hosting.supervisor``).
+Decides: when a repair is tried, and how many repairs run at a time. A damaged replica is repaired at once
+and, after a failure, again after a pause. If a replica's disk has failed, the replica waits; then its files
+are read and it is opened again: opening rewrites entries that may not be durable. A replica that stopped for
+lack of memory, descriptors or threads needs no repair: it is opened again after a pause. Leaves to others:
+the repair (``repairer``), opening and closing (``hosting.supervisor``).
 """
 
 from __future__ import annotations
@@ -44,26 +44,26 @@ class FailedReplica:
 
 
 class Supervisor(Protocol):
-    """Closes and opens the replicas of one broker: ``raftlog.hosting.supervisor``."""
+    """Closes and opens the replicas of one broker: implemented by ``raftlog.hosting.supervisor``."""
 
     def failed(self) -> Sequence[FailedReplica]:
-        """The failed replicas."""
+        """The replicas that should run on this broker and have failed."""
 
     async def take_offline(self, failed: FailedReplica) -> None:
         """Close a replica, so that only the repair has its files open."""
 
     def bring_online(self, failed: FailedReplica) -> None:
-        """Open a replica again."""
+        """Open a replica again after its repair."""
 
     def note(self, failed: FailedReplica, trouble: str) -> None:
-        """Report why a replica does not serve yet."""
+        """Report why a replica does not serve yet, as text for people."""
 
     def needs_operator(self, failed: FailedReplica, reason: str) -> None:
         """Report that an operator must act: no other replica can help, and a full resync is impossible."""
 
 
 class RepairScheduler:
-    """The scheduler of one broker. For the event loop's thread only."""
+    """Repairs the failed replicas of one broker. For the event loop's thread only."""
 
     def __init__(self, repairer: Repairer, supervisor: Supervisor) -> None:
         self._repairer = repairer
@@ -73,7 +73,7 @@ class RepairScheduler:
 
     @property
     def under_repair(self) -> int:
-        """The number of replicas under repair."""
+        """The number of replicas that are being repaired."""
         return len(self._repairing)
 
     async def run(self) -> None:
@@ -94,7 +94,7 @@ class RepairScheduler:
                 await asyncio.gather(*tasks, return_exceptions=True)
 
     async def end(self, group_id: GroupId) -> None:
-        """Return once no repair of a group runs on any thread: its files may be removed or opened."""
+        """Return once no repair of a group runs on any thread, so that its files may be removed or opened."""
         task = self._repairing.get(group_id)
         if task is not None:
             task.cancel()

@@ -1,12 +1,13 @@
 """Reads all segments and small files of open replicas, again and again, to find damage early.
 
-Decides: in which order files are read, how fast, and what is compared. Leaves to others: the treatment
-of a damaged replica (it is stopped, and ``scheduler`` repairs it).
+Decides: in which order files are read, how fast, and which values are compared. Leaves to others: the
+treatment of a damaged replica (it is stopped, and ``scheduler`` repairs it).
 
-At most ``bytes_per_s`` are read, by one thread, and a replica begins ``REPLICA_S`` after the previous one: so
-thousands of idle replicas cost no more than a few. The next cycle begins as soon as the last one has ended,
-but not before ``CYCLE_S_MIN``. The active segment is read as far as it was durable when
-its turn came. Indexes, which can be built again at any time, are read, too.
+At most ``bytes_per_s`` are read, by one thread, and a replica begins ``REPLICA_S`` after the previous
+replica: so thousands of idle replicas cost no more than a few. The next cycle begins as soon as the last one
+has ended, but at least ``CYCLE_S_MIN`` after the beginning of the last one. Of the active segment, the part
+is read that was durable when the segment's turn came. Indexes, which can be built again at any time, are
+read, too.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ class Stoppable(Protocol):
         """Stop the replica: it no longer votes or serves."""
 
     async def change_log(self, begin: Callable[[], LogChange | None]) -> None:
-        """Change the log when its disk is free."""
+        """Run a change of the log when no other work uses the log's disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scrubbed:
-    """One open replica."""
+    """One open replica whose files the scrubber reads."""
 
     group: Stoppable
     log: SegmentedLog
@@ -73,7 +74,7 @@ class ScrubCounts:
 
 @dataclass(slots=True)
 class Scrubber:
-    """The scrubber of one broker. ``replicas`` returns the replicas that are open now."""
+    """Reads the files of one broker's replicas. ``replicas`` returns the replicas that are open now."""
 
     filesystem: Filesystem
     clock: Clock
@@ -163,5 +164,8 @@ class Scrubber:
 
 
 def _next(log: SegmentedLog, done: int) -> ScrubRange | None:
-    """The oldest segment that begins above ``done``; retention may have removed some meanwhile."""
+    """The oldest segment that begins above ``done``; None without one.
+
+    Retention may have removed segments meanwhile.
+    """
     return next((part for part in scrub_ranges(log) if part.first > done), None)

@@ -1,9 +1,9 @@
 """Checks of the files of a log that is in use.
 
-Decides: what is compared with what. The durable part of a segment can be read on any thread, during
-appends; a truncation meanwhile shows in the log's ``removals``. The expected content of a segment is
-known from the open log. Small files are compared with their seals, and indexes with their segments. Leaves
-to others: the speed, and the consequences (``raftlog.repair.scrubber``).
+Decides: which content is compared. The durable part of a segment can be read on any thread, during appends; a
+truncation meanwhile shows in the log's ``removals``. The expected offsets and terms of a segment are known
+from the open log. Small files are compared with their checksums, and indexes with their segments. Leaves to
+others: the speed, and the consequences (``raftlog.repair.scrubber``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from raftlog.types import EntryId, Index
 
 @dataclass(frozen=True, slots=True)
 class ScrubRange:
-    """A segment according to the open log; of the active segment, the durable part."""
+    """A segment to check, according to the open log; of the active segment, its durable part."""
 
     path: str
     first: int
@@ -46,7 +46,7 @@ class ScrubRange:
 
 
 def scrub_ranges(log: SegmentedLog) -> list[ScrubRange]:
-    """The closed segments of an open log, oldest first, and then the durable part of the active one."""
+    """The closed segments of an open log, oldest first, and then the durable part of the active segment."""
     segments = [(each, True) for each in log.closed_segments]
     segments.append((log.durable_part_of_active, False))
     return [
@@ -64,9 +64,9 @@ def scrub_ranges(log: SegmentedLog) -> list[ScrubRange]:
 def check_range(
     filesystem: Filesystem, part: ScrubRange, terms: Sequence[EntryId], place: tuple[int, int], bytes_max: int
 ) -> tuple[int, int]:
-    """Check batches from a position on; return position and offset of the next. Raises ``LogCorrupt``.
+    """Check batches from ``place`` (position and offset) on, about ``bytes_max``; return the next place.
 
-    ``terms`` are the first entries of all terms in the log.
+    Raises ``LogCorrupt``. ``terms`` are the first entries of all terms in the log.
     """
     position, expected = place
     starts = [entry.index for entry in terms]
@@ -98,7 +98,7 @@ def check_range(
 def check_small_files(
     filesystem: Filesystem, directory: str, log_start: Index
 ) -> tuple[Sequence[str], Sequence[str]]:
-    """Check the small files; return the paths of damaged states, and of damaged slots and epochs.
+    """Check the small files of a log; return the paths of damaged states, and of damaged slots and epochs.
 
     Damaged states are removed, unless the log cannot be applied without them. The open log can rewrite the
     slots and epochs.
@@ -127,7 +127,10 @@ def _check_states(filesystem: Filesystem, directory: str, log_start: Index) -> S
 
 
 def check_index(filesystem: Filesystem, part: ScrubRange, closed: ClosedSegment) -> Sequence[str]:
-    """Return the path of an index that does not match its segment; rebuild it if the segment is sound."""
+    """Check the index of a closed segment; return its path if it does not match the segment.
+
+    Such an index is rebuilt if the segment is sound.
+    """
     path = part.path.removesuffix(LOG_SUFFIX) + INDEX_SUFFIX
     summary = SegmentSummary(part.first, part.last, part.size, closed.max_timestamp, closed.stored_ms)
     try:

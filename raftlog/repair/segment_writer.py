@@ -3,9 +3,9 @@
 Decides: which files are written, in which order data reaches the disk, and which batches may fill a hole.
 Leaves to others: where those batches come from and why they are right (``raftlog.repair.repairer``).
 
-A file is written beside the file that it replaces, synced, and then renamed. A crash at any moment leaves
-the log as damaged as it was, or with fewer holes: the repair begins again. The durable
-end and the epochs file, which record what was here, are never lowered before the repaired files are renamed.
+A file is written beside the file that it replaces, synced, and then renamed. A crash at any moment leaves the
+log as damaged as it was, or with fewer holes: the repair begins again. The durable end and the epochs file,
+which record which entries were here, are never lowered before the repaired files are renamed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _COPY_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """Entries ``first..last`` to be fetched into their place."""
+    """Entries ``first..last`` that the log lacks, to be fetched from other logs."""
 
     first: int
     last: int
@@ -42,14 +42,14 @@ class Lacking:
 
 @dataclass(frozen=True, slots=True)
 class NewSegment:
-    """A segment file to be rewritten: its parts in order."""
+    """A segment file to be rewritten: sound parts and missing entries, in order."""
 
     base: int
     parts: tuple[Run | Lacking, ...]
 
 
 def plan(seen: VerifyReport, holes: Sequence[Lacking]) -> list[NewSegment]:
-    """The files to write so that these holes are filled, oldest first."""
+    """The files to write, oldest first, so that these holes are filled."""
     bases = sorted({*seen.bases, *_new_bases(seen, holes)})
     segments: list[NewSegment] = []
     for at, base in enumerate(bases):
@@ -63,7 +63,7 @@ def plan(seen: VerifyReport, holes: Sequence[Lacking]) -> list[NewSegment]:
 
 
 def _new_bases(seen: VerifyReport, holes: Sequence[Lacking]) -> Iterator[int]:
-    """The bases of new files: for a hole after a whole file, or before the first file."""
+    """Yield the bases of new files, for a hole after a whole file or before the first file."""
     for hole in holes:
         before = max((base for base in seen.bases if base <= hole.first), default=None)
         if before is None:
@@ -85,7 +85,7 @@ def _within(hole: Lacking, base: int, last: int | None) -> Lacking | None:
 
 
 class SegmentWriter:
-    """Writes one of the planned files. Blocks; the file is not in use before ``finish``."""
+    """Writes one of the planned files. Blocks; the log does not use the file before ``finish``."""
 
     def __init__(self, filesystem: Filesystem, directory: str, segment: NewSegment, term: int = 0) -> None:
         self._filesystem = filesystem
@@ -100,11 +100,11 @@ class SegmentWriter:
 
     @property
     def size(self) -> int:
-        """The number of bytes written."""
+        """The number of bytes written so far."""
         return self._file.size
 
     def copy(self, run: Run) -> None:
-        """Copy sound batches from the old files."""
+        """Copy the sound batches of a run from the old file."""
         source = self._filesystem.open(run.path)
         try:
             position = run.position
@@ -117,14 +117,17 @@ class SegmentWriter:
         self.following, self.term = run.last + 1, run.term
 
     def add(self, batches: Sequence[Batch]) -> None:
-        """Append fetched batches that ``checked`` has returned."""
+        """Append fetched batches to the new file; ``checked`` must have returned them."""
         self._file.append([batch.data for batch in batches])
         for batch in batches:
             self.terms.note(batch.leader_epoch, batch.base_offset)
         self.following, self.term = batches[-1].last_offset + 1, batches[-1].leader_epoch
 
     def checked(self, data: Buffer, last: int) -> list[Batch]:
-        """The batches in fetched bytes, if they are sound and follow. Raises ``CorruptBatch``."""
+        """The batches in fetched bytes, if they are sound and follow the batches so far.
+
+        Raises ``CorruptBatch``.
+        """
         batches = [cut_gap(batch, self.following, last) for batch in split_batches(data)]
         expected, term = self.following, self.term
         for batch in batches:
@@ -140,7 +143,7 @@ class SegmentWriter:
         return batches
 
     def finish(self) -> None:
-        """Sync the new file and put it in the place of the old one."""
+        """Sync the new file and rename it, so that it replaces the old file."""
         with_name = self._file.path
         self._file.sync()
         self._file.close()
@@ -149,13 +152,13 @@ class SegmentWriter:
         self._filesystem.sync_directory(self._directory)
 
     def abandon(self) -> None:
-        """Close and remove the file."""
+        """Close the new file and remove it."""
         self._file.close()
         self._filesystem.remove(self._file.path)
 
 
 def clear_sidecars(filesystem: Filesystem, seen: VerifyReport) -> None:
-    """Remove damaged files beside the log that can be built again: indexes, epochs, states.
+    """Remove damaged files that can be built again: indexes, the epochs file and states.
 
     A state can be built again if the log begins with its first entry, or an older state reaches its start.
     """
@@ -174,7 +177,7 @@ def clear_sidecars(filesystem: Filesystem, seen: VerifyReport) -> None:
 def forget_from(
     filesystem: Filesystem, seen: VerifyReport, first: int, hard_state: HardState, last: int
 ) -> None:
-    """Prepare the log's replacement from ``first`` to ``last``: record its durable end, then remove files.
+    """Prepare the replacement of entries ``first..last``: record the durable end, then remove files.
 
     Afterwards the slots are sound, and a crash leaves a log that is shorter than its durable end.
     """
@@ -197,7 +200,7 @@ def forget_from(
 
 
 def settle(filesystem: Filesystem, seen: VerifyReport, hard_state: HardState, leader_last: int) -> None:
-    """Record the durable end of the replaced, whole log, with this term and vote.
+    """Record the durable end of the replaced, complete log, with this term and vote.
 
     Raises ``LogCorrupt`` if the log lacks entries that were durable before and that the leader, whose log
     ends at ``leader_last``, has: an acknowledged entry must not be forgotten.
@@ -216,9 +219,9 @@ def settle(filesystem: Filesystem, seen: VerifyReport, hard_state: HardState, le
 
 
 def end_doubt(filesystem: Filesystem, seen: VerifyReport, hard_state: HardState) -> None:
-    """Rewrite the slots with the known values, and a term and vote that cannot be wrong.
+    """Rewrite the slots with the values that are known, and with a term and vote that cannot be wrong.
 
-    Opening makes log entries above the durable end durable, as always.
+    When the log is opened, its entries above the durable end are made durable, as always.
     """
     state = seen.state
     state.hard_state = hard_state

@@ -1,10 +1,10 @@
 """Answers requests of peers whose replica is damaged: entries of the group's log, and terms.
 
-Decides: which entries may be sent. Entries of equal index and term are equal in every log of a
-group (Raft 5.3). So a log that holds an *anchor*, an entry that the asking replica is known to have had, has
-all earlier entries as the asking replica had them. This includes the log of a replica that is itself damaged
-elsewhere: its sound parts are read from its files. Without an anchor only a leader answers, as with an
-append. Every checksum is checked before bytes leave.
+Decides: which entries may be sent. Entries of equal index and term are equal in every log of a group (Raft
+5.3). So a log that holds an *anchor*, an entry that the asking replica is known to have had, has all earlier
+entries as the asking replica had them. This includes the log of a replica that is itself damaged elsewhere:
+its sound parts are read from its files. Without an anchor only a leader sends entries, as with an append.
+Every checksum is checked before bytes are sent.
 
 Leaves to others: the use of the answer (``repairer``).
 """
@@ -38,11 +38,13 @@ NO_INDEX: Final = Index(-2)
 UNKNOWN_TERM: Final = Term(-1)
 
 Places = dict[tuple[str, int], int]
-"""The position in a file at which the batch of an offset begins."""
+"""For each file and offset, the position at which the batch with this base offset begins."""
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """A request for entries ``first..last``; with ``first > last``, only for state and indexes of a log."""
+    """A request for entries ``first..last``; with ``first > last``, only for the state and the indexes of a
+    log.
+    """
 
     group_id: GroupId
     first: Index = Index(0)
@@ -54,7 +56,7 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """The answer of a peer. ``is_sure``: the peer has lost no term and no vote."""
+    """A peer's answer about its log. ``is_sure``: the peer has lost no term and no vote."""
 
     term: Term
     is_sure: bool
@@ -90,17 +92,19 @@ class RepairService:
     _changes: dict[str, int] = field(default_factory=dict)  # the number of changes of each directory
 
     def offer(self) -> None:
-        """Begin to answer requests."""
+        """Begin to answer the requests of peers."""
         self.host.calls.serve(SERVICE, self._serve)
 
     def forget(self, directory: str) -> None:
-        """Discard earlier and running examinations of a directory, whose files change or have changed."""
+        """Discard earlier and running examinations of a directory, whose files are changing or
+        have changed.
+        """
         self._seen.pop(directory, None)
         self._places.clear()
         self._changes[directory] = self._changes.get(directory, 0) + 1
 
     def remember(self, seen: VerifyReport) -> None:
-        """Answer from this report until the files change."""
+        """Answer requests from this report, until the replica's files change."""
         self._seen[seen.directory] = seen
 
     @property
@@ -150,7 +154,11 @@ class RepairService:
         )
 
     def _voters_in(self, seen: VerifyReport, ask: Ask) -> tuple[NodeId, ...]:
-        """The voters, for a request of state and indexes; empty for others, as reading them is expensive."""
+        """The voters that a closed log names, for a request of state and indexes; empty for requests of
+        entries.
+
+        Reading the voters is expensive.
+        """
         return voters_in_files(self.filesystem, seen) if ask.members_at != NO_INDEX else ()
 
 
@@ -187,7 +195,7 @@ async def _from_group(group: RaftGroup[object], ask: Ask, bytes_max: int) -> tup
 
 
 def _members_of(group: RaftGroup[object], index: Index) -> bytes:
-    """The members at a committed index that the log reaches; empty if unknown."""
+    """The encoded members at a committed index that the log reaches; empty if they are unknown."""
     if not group.log.first_index - 1 <= index <= group.commit_index:
         return b""
     members = group.membership_at(index)
@@ -195,7 +203,9 @@ def _members_of(group: RaftGroup[object], index: Index) -> bytes:
 
 
 def _members_in_files(filesystem: Filesystem, seen: VerifyReport, index: Index) -> bytes:
-    """The members at the log start, if the request is for that index; empty if unknown."""
+    """The encoded members at the log start of a closed log; empty for another index, or if they
+    are unknown.
+    """
     if index != seen.state.log_start - 1:
         return b""
     try:
@@ -206,7 +216,7 @@ def _members_in_files(filesystem: Filesystem, seen: VerifyReport, index: Index) 
 
 
 def voters_in_files(filesystem: Filesystem, seen: VerifyReport) -> tuple[NodeId, ...]:
-    """The voters of the newest sound membership in a closed log; empty without one."""
+    """The voters of the newest sound membership in the files of a closed log; empty without a membership."""
     try:
         newest = load_members(filesystem, seen.directory).base(seen.state.log_start)
     except LogCorrupt:
@@ -239,7 +249,7 @@ def _holds(group: RaftGroup[object], index: Index, term: Term) -> bool:
 def _from_runs(
     filesystem: Filesystem, seen: VerifyReport, ask: Ask, places: Places, bytes_max: int
 ) -> list[Buffer]:
-    """Whole batches from ``first`` on, up to the end of one sound run."""
+    """Read whole batches from ``first`` on, up to the end of one sound run, at most about ``bytes_max``."""
     run = next((run for run in seen.runs if run.first <= ask.first <= run.last), None)
     if run is None:
         return []

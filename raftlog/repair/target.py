@@ -12,9 +12,9 @@ from raftlog.types import GroupId, NodeId
 
 @dataclass(frozen=True, slots=True)
 class RepairTarget:
-    """A damaged and closed replica of this broker, and the other replicas according to the metadata.
+    """A damaged and closed replica of this broker, and its group's other replicas according to the metadata.
 
-    The voters may be others: each log names them, and ``Repairer`` asks those voters, too.
+    The voters may be other replicas: each log names its voters, and ``Repairer`` asks those, too.
     """
 
     group_id: GroupId
@@ -23,7 +23,7 @@ class RepairTarget:
 
 
 class CannotRepair(Exception):
-    """The repair did not succeed this time; the message names the obstacle."""
+    """A repair did not succeed this time; the message says why."""
 
 
 class NeedsFullResync(CannotRepair):

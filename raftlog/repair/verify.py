@@ -1,12 +1,13 @@
 """A complete check of a replica's directory: the damaged and the sound parts of its files.
 
-Decides: what counts as damage, and which entries a damaged log lacks. A *torn tail*, above the durable end,
-is no damage: opening cuts it. Leaves to others: getting the missing entries (``segment_writer``),
-the broker's reaction (``raftlog.repair.repairer``), printing the report (the command line).
+Decides: which content counts as damaged, and which entries a damaged log lacks. A *torn tail*, above the
+durable end, is no damage: opening the log cuts it off. Leaves to others: getting the missing entries
+(``segment_writer``), the broker's reaction (``raftlog.repair.repairer``), printing the report (the command
+line).
 
-The files confirm one another: the durable end in a slot has a checksum of all terms, the epochs file has
-the terms of closed segments, a segment's name is its first offset, and each segment begins where the previous
-one ends. If the epochs file and the batches disagree, the durable end says which of them is wrong.
+The files confirm one another: the durable end in a slot has a checksum of all terms, the epochs file has the
+terms of closed segments, a segment's name is its first offset, and each segment begins where the previous
+segment ends. If the epochs file and the batches disagree, the durable end says which of them is wrong.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ class MissingRange:
 
 @dataclass(slots=True, kw_only=True)
 class VerifyReport:
-    """The findings. ``state``: the values of the slot that counts, which may be in ``doubt``."""
+    """The findings about a directory.
+
+    ``state``: the values of the slot that counts, which may be in ``doubt``.
+    """
 
     directory: str
     state: ReplicaState
@@ -76,7 +80,7 @@ class VerifyReport:
         return self.runs[-1].last if self.runs else self.state.log_start - 1
 
     def holds(self, entry: EntryId) -> bool:
-        """Whether this replica's log had this entry, sound or not."""
+        """Whether this replica's log had this entry, even if the entry is now damaged."""
         if entry == self.anchor:
             return True
         if entry.index < self.covers and self.epochs.term_at(entry.index) == entry.term:
@@ -251,14 +255,19 @@ class _Examiner:
             self._name_holes()
 
     def _newest_segment_is_gone(self, end: int) -> bool:
-        """Whether the segment after the covered ones is missing: a sync had found it on the disk."""
+        """Whether a segment that a sync had found on the disk is missing: the one after the
+        covered segments.
+        """
         return not self._seen.bases or (end < self._seen.covers and self._seen.covers not in self._seen.bases)
 
     def _agrees_with_durable_end_if_known(self) -> bool:
         return self._seen.state.durable_end.terms == UNKNOWN_TERMS or self._agrees_with_durable_end()
 
     def _distrust_the_newest(self, durable_index: int) -> None:
-        """Distrust the segments outside the epochs file: one unknown leader epoch in them is wrong."""
+        """Treat all segments that the epochs file does not cover as damaged.
+
+        One leader epoch in these segments is wrong, and it is unknown which.
+        """
         seen = self._seen
         suspect = [base for base in seen.bases if seen.covers <= base <= durable_index] or seen.bases
         path = segment_path(self._directory, suspect[0]) + LOG_SUFFIX
@@ -318,7 +327,7 @@ class _Examiner:
 
 
 def _was_used(names: list[str], found: list[Slot | SlotError]) -> bool:
-    """Whether anything was ever durable here; otherwise the directory was just being created."""
+    """Whether any data was ever durable in this directory; otherwise its creation was interrupted."""
     left = (EPOCHS_NAME, CHECKPOINT_NAME, MEMBERS_NAME)
     return any(name.endswith((LOG_SUFFIX, STATE_SUFFIX)) or name in left for name in names) or any(
         isinstance(slot, Slot) and slot.sequence > 0 for slot in found

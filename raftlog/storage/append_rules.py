@@ -13,7 +13,10 @@ from raftlog.storage.batch_walk import why_not_next
 def require_follows(
     directory: str, batches: Sequence[Batch], expected: int, epoch: int, hard_state: HardState
 ) -> None:
-    """Check that offsets continue from ``expected``, and that epochs are from ``epoch`` to the term."""
+    """Check that the batches begin at the offset ``expected`` and follow one another without a gap.
+
+    Also check that their leader epochs do not fall, and lie between ``epoch`` and the term of ``hard_state``.
+    """
     for batch in batches:
         header = batch.header
         trouble = why_not_next(header, expected, epoch)

@@ -1,7 +1,8 @@
 """Search for the sound parts of a damaged segment file.
 
-Decides: which bytes of a damaged file are still batches of this log: whole, in place, with a right checksum.
-Leaves to others: what the log should contain (``verify``) and the source of the rest (``segment_writer``).
+Decides: which bytes of a damaged file are still batches of this log: whole, at the right offset, with a right
+checksum. Leaves to others: what the log should contain (``verify``) and the source of the missing batches
+(``segment_writer``).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _MAGIC_BYTE = bytes([MAGIC])
 _CHUNK_BYTES = 1 << 20
 
 Pace = Callable[[int], None]
-"""A callback that receives the number of bytes that were read, and may wait."""
+"""A callback that receives the number of bytes that were read, and may wait to slow the reader down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Zeros(Damage):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits that hold for all batches of a segment."""
+    """Limits that every batch of one segment must respect."""
 
     first: int
     last: int
@@ -90,7 +91,7 @@ def sound_parts(file: File, bounds: Bounds, pace: Pace) -> Iterator[Run | Damage
 
 
 class _Walk:
-    """The sound batches from one position on, up to the first damage."""
+    """Walks over the sound batches from one position on, up to the first damage."""
 
     def __init__(
         self, file: File, position: int, expected: int, term: int, bounds: Bounds, pace: Pace
@@ -137,7 +138,10 @@ class _Walk:
 def _next_sound(
     file: File, position: int, expected: int, term: int, bounds: Bounds, pace: Pace
 ) -> tuple[int, int] | None:
-    """The position and base offset of the next sound batch. Checks every byte: lengths may be wrong."""
+    """The position and base offset of the next sound batch; None if no sound batch follows.
+
+    Every byte is tried as the beginning of a batch, because the lengths in damaged headers may be wrong.
+    """
     while position + HEADER_BYTES <= file.size:
         chunk = file.read_at(position, _CHUNK_BYTES)
         pace(len(chunk))

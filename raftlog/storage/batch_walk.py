@@ -1,7 +1,7 @@
-"""Walks over the batches of a segment file, with headers only or with every checksum.
+"""Walks over the batches of a segment file, which read headers only or check every checksum.
 
-Decides which batch may follow another, and what counts as damage. Leaves to others: what damage means, a torn
-tail or corruption (``recovery``).
+Decides which batch may follow another, and which bytes count as damaged. Leaves to others: whether damage is
+a torn tail or corruption (``recovery``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def why_not_next(header: BatchHeader, offset: int, epoch: int) -> str:
 def walk_headers(
     file: File, position: int, end: int, offset: int | None = None, epoch: int = 0
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each batch from ``position`` to ``end``; bodies are not read.
+    """Yield position and header of each batch from ``position`` to ``end``; bodies are not read.
 
     The first batch must be at ``offset`` after an entry of ``epoch``; with None it may be at any offset.
     Raises ``BatchDamaged`` at the position of the next batch if that batch is damaged.
@@ -56,10 +56,10 @@ def walk_headers(
 def walk_batches(
     file: File, position: int, end: int, offset: int | None = None, epoch: int = 0
 ) -> Iterator[tuple[int, Batch]]:
-    """Position and batch of each batch from ``position`` to ``end``, with verified checksums.
+    """Yield position and batch of each batch from ``position`` to ``end``, after a check of its checksum.
 
-    ``offset``, ``epoch`` and ``BatchDamaged`` as for ``walk_headers``. A batch's bytes are a slice of a
-    buffer that is released when the walk continues.
+    ``offset``, ``epoch`` and ``BatchDamaged`` have the meaning that they have in ``walk_headers``. A batch's
+    bytes are a slice of a buffer that is released when the walk continues.
     """
     chunk, chunk_at = memoryview(b""), position
     while position < end:
@@ -81,7 +81,9 @@ def walk_batches(
 
 
 def is_blank(file: File, position: int) -> bool:
-    """Whether all bytes from ``position`` on are zeros, as ``File.fill`` writes them, or there are none."""
+    """Whether all bytes from ``position`` on are zeros, as ``File.fill`` writes them; True at the end of the
+    file.
+    """
     while data := file.read_at(position, _SCAN_CHUNK_BYTES):
         if data.count(0) != len(data):
             return False
@@ -92,7 +94,9 @@ def is_blank(file: File, position: int) -> bool:
 def walk_file(
     file: File, offset: int | None = None, epoch: int = 0, last: int | None = None
 ) -> Iterator[tuple[int, Batch]]:
-    """Walk over all batches of a file, up to ``last`` or to zeros at its end; see ``walk_batches``."""
+    """Walk over all batches of a file, up to offset ``last`` or to the zeros at its end; see
+    ``walk_batches``.
+    """
     try:
         for position, batch in walk_batches(file, 0, file.size, offset, epoch):
             yield position, batch
@@ -104,12 +108,12 @@ def walk_file(
 
 
 def ends_at(file: File, size: int) -> bool:
-    """Whether a file ends at ``size``, apart from zeros after it."""
+    """Whether a file has ``size`` bytes, apart from zeros that follow them."""
     return file.size == size or (file.size > size and is_blank(file, size))
 
 
 def _next(header: BatchHeader, position: int, offset: int | None, epoch: int) -> tuple[int, int]:
-    """The offset and the epoch that the next batch must follow. Raises ``BatchDamaged``."""
+    """The offset and the epoch that the batch after this header must follow. Raises ``BatchDamaged``."""
     trouble = why_not_next(header, header.base_offset if offset is None else offset, epoch)
     if trouble:
         raise BatchDamaged(position, trouble)

@@ -1,8 +1,8 @@
 """Notes about groups whose replica on this broker has broken an invariant: the next start does not open them.
 
-``<data>/broken/<group id>`` is kept twice (``twin_file``): the error and its time. The note is written before
-the process ends; an operator removes it, or it is removed with the replica's files. A note counts even if
-both copies are damaged: its name contains the group id.
+A note is the file ``<data>/broken/<group id>``, kept twice (``twin_file``), with the error and its time. It
+is written before the process ends. An operator removes it, or it is removed with the replica's files. A note
+counts even if both copies are damaged: its name contains the group id.
 
 Leaves to others: which replicas are opened (``partitions.hosting.replica_manager``).
 """
@@ -30,7 +30,10 @@ class _Note(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BrokenGroups:
-    """The notes of one broker, read at its start. ``reasons``: why each noted group must not be opened."""
+    """The notes of one broker, read at its start.
+
+    ``reasons``: for each noted group, why it must not be opened.
+    """
 
     def __init__(self, filesystem: Filesystem, data_directory: str, clock: Clock) -> None:
         self._filesystem = filesystem
@@ -45,7 +48,9 @@ class BrokenGroups:
             _log.error("group %d is not opened: %s", broken, reason)
 
     def note(self, group: GroupId, error: BaseException) -> None:
-        """Record durably that this group's replica is wrong. Errors are logged: the process ends next."""
+        """Record durably that this group's replica is wrong; a failure is only logged, since the process ends
+        next.
+        """
         try:
             self._filesystem.make_directories(f"{self._data_directory}/{BROKEN_FOLDER}")
             note = _Note(f"{type(error).__name__}: {error}", self._clock.wall_ms())
@@ -54,7 +59,7 @@ class BrokenGroups:
             _log.error("cannot record that group %d has broken an invariant: %s", group, trouble)
 
     def forget(self, group: GroupId) -> None:
-        """Remove a note: the replica's files were removed, and a new replica is sound. Raises ``OSError``."""
+        """Remove the note of a group whose files were removed: a new replica is sound. Raises ``OSError``."""
         if self.reasons.pop(group, None) is not None:
             for ending in twin_file.ENDINGS:
                 self._filesystem.remove(f"{self._data_directory}/{_name(group)}{ending}")

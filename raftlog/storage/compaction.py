@@ -2,7 +2,7 @@
 
 A *round* reads the keys of the closed, committed segments that are not clean yet, from the oldest on, until
 its memory is used up. Then every segment up to the end of the round is rewritten without the records that
-have a newer record with the same key below that end. These stay:
+have a newer record with the same key below that end. The following are kept:
 - the newest record of each key, and all records at and above the end of the round;
 - a tombstone, until all replicas are clean up to it and ``delete.retention.ms`` has passed;
 - records without a key, control batches, and bodies that cannot be read;
@@ -11,8 +11,8 @@ have a newer record with the same key below that end. These stay:
 A round ends below the last stable offset, so each transaction in it has ended. Records of committed
 transactions are treated as all other records. Records of aborted transactions are removed, and supersede no
 record. Of an aborted transaction the header of the first batch and the marker stay: from these two every
-replica derives the aborted range, whichever replica's log it receives. Markers of committed transactions
-stay, too: another replica may still have records that need them.
+replica derives the aborted range, even if it has received its log from another replica. Markers of committed
+transactions stay, too: another replica may still have records that need them.
 
 Leaves to others: removing records from a batch (``records.compaction``), files (``segment_rewriter``), and
 when a round begins and how fast it runs (``raftlog.hosting.compaction``).
@@ -44,7 +44,9 @@ _DIGEST_BYTES: Final = 16  # collisions are practically impossible, even with de
 
 
 class NewestOffsets:
-    """The newest offset of each key, by a digest of the key; aborted transactions do not count."""
+    """The newest offset of each key, found by a digest of the key; records of aborted transactions do not
+    count.
+    """
 
     def __init__(self, keys_max: int, aborted: AbortedRanges) -> None:
         self._aborted = aborted
@@ -65,13 +67,13 @@ class NewestOffsets:
                 self._newest[_digest(record.key)] = record.offset
 
     def newest(self, key: bytes) -> int:
-        """The newest offset of a key; -1 for an unknown key."""
+        """The newest offset of a record with this key; -1 for an unknown key."""
         return self._newest.get(_digest(key), -1)
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The inputs of one round, complete before the first segment is rewritten."""
+    """The data from which one round decides what stays, complete before the first segment is rewritten."""
 
     newest: NewestOffsets
     end: int  # all records at this offset and above stay
@@ -80,7 +82,7 @@ class Round:
     aborted: AbortedRanges = field(default_factory=AbortedRanges)
 
     def keeps(self, record: KeyedRecord) -> bool:
-        """Whether a record stays that belongs to no aborted transaction."""
+        """Whether compaction keeps a record that belongs to no aborted transaction."""
         if record.key is None:
             return True
         if record.is_tombstone and record.offset < self.tombstones_end:
@@ -88,7 +90,7 @@ class Round:
         return record.offset >= self.newest.newest(record.key)
 
     def keeps_header(self, batch: Batch) -> bool:
-        """Whether the header of a batch stays although all of its records are removed."""
+        """Whether compaction keeps the header of a batch all of whose records are removed."""
         header = batch.header
         aborted = self.aborted.of(header)
         begins_range = aborted is not None and aborted.first_offset == header.base_offset
@@ -116,12 +118,12 @@ class Compaction:
         return kept
 
     def flush(self) -> list[Batch]:
-        """The pending gap batch at the end, if there is one."""
+        """End the segment: return the gap batch that has not been returned yet, if there is one."""
         gap, self._gap = self._gap, None
         return [] if gap is None else [gap_batch(*gap)]
 
     def _rest(self, batch: Batch) -> Batch | None:
-        """The batch without superseded records; None if nothing of it stays."""
+        """The batch without its superseded records; None if neither a record nor the header stays."""
         header = batch.header
         if header.last_offset >= self._round.end:
             return batch
@@ -145,14 +147,16 @@ class Compaction:
         return retain(batch, kept)
 
     def _without(self, batch: Batch, removed: int) -> Batch | None:
-        """The batch without its records, which are all removed; None if its header is removed, too."""
+        """The batch's header without any of its records; None if the header is removed, too."""
         self.records_removed += removed
         if not self._round.keeps_header(batch):
             return None
         return emptied(batch) if removed else batch
 
     def _widen(self, batch: Batch) -> list[Batch]:
-        """Add a batch to the pending gap; return the previous gap batch if the two cannot be joined."""
+        """Make a removed batch part of the pending gap; return the earlier gap batch if the two cannot be
+        joined.
+        """
         header = batch.header
         first, last, epoch, stamped_ms = (
             header.base_offset,
@@ -173,13 +177,17 @@ class Compaction:
 
 
 def is_due(closed: Sequence[ClosedSegment], clean_end: int, dirty_ratio_min: float) -> bool:
-    """Whether a large enough part of the closed segments is dirty, that is, at or above ``clean_end``."""
+    """Whether the dirty part of the closed segments, at or above ``clean_end``, is large enough
+    for a round.
+    """
     dirty = sum(segment.size_bytes for segment in closed if segment.last >= clean_end)
     return dirty > 0 and dirty >= dirty_ratio_min * sum(segment.size_bytes for segment in closed)
 
 
 def _removable(batch: Batch) -> list[KeyedRecord]:
-    """The records that compaction may remove and whose keys count; none for other kinds of batches."""
+    """The records of a batch that compaction may remove and whose keys count; empty for other kinds of
+    batches.
+    """
     header = batch.header
     if header.is_control or not header.record_count:
         return []

@@ -5,7 +5,7 @@ the thread of a step, and putting a new file in the place of its segment (``Segm
 
     look at keys     dirty segments, from the oldest on, until the memory for keys is used up
     rewrite          each segment below the end of the round, oldest first; unchanged segments stay
-    join             neighbours that then fit into one segment, so that the number of files stays small
+    join             neighbours that now fit into one segment, so that the number of files stays small
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from raftlog.types import EntryId, Index
 STEP_BYTES: Final = 1 << 20
 
 Step = int | RewrittenSegment
-"""The bytes that were read, or a file for ``replace_change``."""
+"""The result of a step: the number of bytes that were read, or a new file for ``replace_change``."""
 
 
 class _Left(NamedTuple):
-    """A segment after its part of a round."""
+    """A segment as the round has left it: rewritten or unchanged."""
 
     segment: ClosedSegment
     has_tombstones: bool
@@ -37,9 +37,9 @@ class _Left(NamedTuple):
 class Compactor:
     """One round over ``segments``: closed, committed, applied, without a gap, oldest first.
 
-    All transactions in ``segments`` have ended. Below ``clean_end``, records that are superseded below it are
-    removed already. Neighbours are joined up to ``joined_bytes_max``. Tombstones below ``old_end`` have
-    stayed for their required time.
+    All transactions in ``segments`` have ended. Below ``clean_end``, each record that is superseded by a
+    record below ``clean_end`` is removed already. Neighbours are joined if the result has at most
+    ``joined_bytes_max``. Tombstones below ``old_end`` have stayed for their required time.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Compactor:
         self.clean_end = Index(max(self.clean_end, end))
 
     def _look(self, newest: NewestOffsets) -> Generator[int, None, int]:
-        """Collect the keys of the dirty segments; return the end of the round."""
+        """Read the keys of the dirty segments into ``newest``; return the offset at which the round ends."""
         end: int = self.clean_end
         for segment in self._segments:
             if segment.last < self.clean_end:
@@ -123,7 +123,9 @@ class Compactor:
         return end
 
     def _rewrite(self, segments: Sequence[ClosedSegment], plan: Round) -> Generator[Step]:
-        """Rewrite one or several segments as one file; an unchanged single segment keeps its file."""
+        """Rewrite one segment, or several neighbours, as one file; an unchanged single segment keeps its
+        file.
+        """
         work = Compaction(plan)
         self._rewriter = SegmentRewriter(self._filesystem, self._directory, segments, self._interval_bytes)
         for segment in segments:
@@ -177,7 +179,7 @@ class Compactor:
         return groups
 
     def _abandon(self) -> None:
-        """Delete the half-written file now: later another process may write a file of equal name."""
+        """Delete the half-written file now: later, another process may have created a file with this name."""
         rewriter, self._rewriter = self._rewriter, None
         if rewriter is not None:
             rewriter.abandon()

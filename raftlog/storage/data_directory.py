@@ -31,7 +31,7 @@ FORMAT_VERSION = 1
 
 
 class DataDirectoryRefused(Exception):
-    """The directory must not be used: the message names the obstacle and the remedy."""
+    """The directory must not be used: the message says why, and what the operator can do."""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,9 +54,10 @@ class DataDirectory:
     def open(
         cls, path: str, *, cluster_id: str, node_id: NodeId, filesystem: Filesystem | None = None
     ) -> DataDirectory:
-        """Take the locks and check the identity; write the identity if the directory is new.
+        """Lock the directory and check its identity; write the identity if the directory is new.
 
-        Raises ``DataDirectoryRefused`` if another process holds a lock, or the directory is another broker's.
+        Raises ``DataDirectoryRefused`` if another process holds a lock, or if the directory belongs to
+        another broker.
         """
         filesystem = filesystem or OsFilesystem()
         filesystem.make_directories(path)
@@ -93,7 +94,10 @@ def _warn_of_readers(path: str) -> None:
 
 
 def found_identity(filesystem: Filesystem, path: str) -> Identity | None:
-    """The broker that owns this directory; None if one of its two files is damaged. Writes nothing."""
+    """The broker that owns this directory; None if one of the two copies of the file is damaged.
+
+    Writes nothing.
+    """
     if twin_file.damaged(filesystem, path, IDENTITY_NAME):
         return None
     return twin_file.load(filesystem, path, IDENTITY_NAME, Identity)
@@ -135,7 +139,10 @@ def _take_locks(path: str) -> tuple[int, ...]:
 
 
 def _lock(descriptor: int, kind: int) -> bool:
-    """Take a lock; False if another process holds it. NFS cannot lock directories: there the file counts."""
+    """Take a lock; return False if another process holds it.
+
+    NFS cannot lock directories: there only the lock file counts.
+    """
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:

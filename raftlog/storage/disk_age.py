@@ -1,14 +1,14 @@
 """The age of this disk and of its peers' disks, by which brokers detect an older copy of a disk.
 
-An older copy of a data directory (a restored backup, or a virtual machine that was set back) has lost
-votes and acknowledgements, and its content does not show the loss. So a disk has an age: a number that rises
-when a run of its broker has named the disk to its first peer, and then at intervals. With the age the disk
-stores the random number of the run that raised it. Runs that no peer can have heard do not raise the age: no
-number of failed starts ages the disk, or takes a place among the runs that prove its past.
+An older copy of a data directory (a restored backup, or a virtual machine that was set back) has lost votes
+and acknowledgements, and its content does not show the loss. So a disk has an age. The number rises when a
+run of its broker has named the disk to its first peer, and then at intervals. With the age the disk stores
+the random number of the run that raised it. Runs that no peer can have heard do not raise the age: failed
+starts, however many, do not age the disk, and none of them takes a place among the runs that prove its past.
 
 Brokers send each other the ages and runs of their disks and remember them. A disk is an older copy in four
-cases: its age has fallen, another run has counted an age that is known, its runs do not reach back to the
-known age, or another disk had replaced it.
+cases: its age has fallen; another run has counted an age that is already known; its runs do not reach back to
+the known age; or another disk had replaced it.
 
 ``<data>/disk_age``, kept twice (``twin_file``), holds the id and the age of this disk, the newest disks of
 each peer, and whether a peer has found that this disk is an older copy.
@@ -46,7 +46,7 @@ class Run(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Disk(msgspec.Struct, frozen=True, array_like=True):
-    """One disk at one moment, with the runs that have counted its age, newest first."""
+    """The id and age of a disk at one moment, with the runs that have counted its age, newest first."""
 
     disk_id: str
     age: int
@@ -90,7 +90,10 @@ class DiskAge:
 
     @classmethod
     def open(cls, filesystem: Filesystem, data_directory: str, disk_id: str, rng: random.Random) -> DiskAge:
-        """Read the file; ``rng`` draws the number of this run, which has no age yet. Raises ``OSError``."""
+        """Read the file; ``rng`` draws the number of this run, which has not raised the age yet.
+
+        Raises ``OSError``.
+        """
         try:
             record = twin_file.load(filesystem, data_directory, AGE_FILE, DiskRecord)
         except LogCorrupt as error:
@@ -103,11 +106,13 @@ class DiskAge:
         return cls(filesystem, data_directory, record, rng.getrandbits(62))
 
     def record(self) -> DiskRecord:
-        """A record of the current age and of the peers' current disks, for ``keep``."""
+        """A record of the present age and of the peers' present disks, for ``keep``."""
         return DiskRecord(self.disk, dict(self._peers))
 
     def next_record(self) -> DiskRecord:
-        """The record that raises the age. The age stays until a peer may have heard of this run."""
+        """A record with the next age; until a peer may have heard of this run, a record with the
+        present age.
+        """
         if not self.is_named:
             return self.record()
         age, runs = self.disk.age + 1, self.disk.runs
@@ -116,7 +121,7 @@ class DiskAge:
         return DiskRecord(Disk(self.disk.disk_id, age, runs), dict(self._peers))
 
     def keep(self, record: DiskRecord) -> None:
-        """Make a record durable, and then adopt its age. Raises ``OSError``."""
+        """Make a record durable, and then use its age. Raises ``OSError``."""
         twin_file.keep(self._filesystem, self._data_directory, AGE_FILE, record)
         self.disk = record.disk
 
@@ -127,17 +132,17 @@ class DiskAge:
         self.is_older_copy = True
 
     def begin_again(self, disk_id: str) -> None:
-        """Give this disk a new id; its replicas rejoin. Raises ``OSError``."""
+        """Give this disk a new id; all of its replicas then rejoin their groups. Raises ``OSError``."""
         self.keep(DiskRecord(Disk(disk_id, 0), dict(self._peers)))
         self.is_older_copy = self.is_named = False
 
     def known_of(self, peer: NodeId) -> Disk | None:
-        """The disk that a peer uses, according to its last message."""
+        """The newest disk that a peer has named; None if the peer has named no disk."""
         disks = self._peers.get(peer)
         return disks[0] if disks else None
 
     def note(self, peer: NodeId, disk: Disk) -> bool:
-        """Note the disk that a peer uses; return False and note nothing if the disk is an older copy."""
+        """Note the disk that a peer names; return False, and note nothing, if the disk is an older copy."""
         disks = self._peers.get(peer, ())
         if disks and disk.disk_id == disks[0].disk_id:
             if not disk.continues(disks[0]):

@@ -1,16 +1,16 @@
 """State of a replica beside its log: hard state, log start, durable end.
 
-Two files, ``hard_state.a`` and ``hard_state.b``, hold one sealed slot each. The slot with the higher
-sequence number counts. A slot that is known to be on the disk is never overwritten: writes go to
-the other slot until a sync has put that slot on the disk too. So a torn write costs the newest value,
-on which nothing depended yet, and never the previous value.
+Two files, ``hard_state.a`` and ``hard_state.b``, hold one sealed slot each. The slot with the higher sequence
+number counts. A slot that is known to be on the disk is not overwritten before the other slot is on the disk,
+too: writes go to that other slot until a sync. So a torn write costs the newest value, on which nothing
+depended yet, and never the previous value.
 
 The slot also has a ``DurableEnd``: all entries up to it were durable when the slot was written. It tells
-recovery which damage is a torn tail and which is corruption. It may be too low but is
-never too high: it is lowered, durably, before a truncation, and raised after a sync.
+recovery which damage is a torn tail and which is corruption. It may be too low but is never too high: it is
+lowered, durably, before a truncation, and raised after a sync.
 
-A slot that is *lost*, as opposed to torn, may have held a newer vote than the other slot. Then
-the replica must not vote, and ``LogCorrupt`` is raised until its peers have said which terms they know.
+A slot that is *lost*, as opposed to torn, may have held a newer vote than the other slot. Then the replica
+must not vote, and ``LogCorrupt`` is raised until its peers have said which terms they know.
 
 Decides when a slot is written. Leaves the bytes of a slot to ``slots`` and the log to ``recovery``.
 """
@@ -39,7 +39,9 @@ from raftlog.types import Index, Term
 
 
 class SlotsInDoubt(LogCorrupt):
-    """A lost slot may have held a vote: this replica must not vote before its peers were asked."""
+    """A lost slot may have held a vote: this replica must not vote before its peers have reported their
+    terms.
+    """
 
 
 class DurableState:
@@ -77,13 +79,13 @@ class DurableState:
     def open(
         cls, filesystem: Filesystem, directory: str, *, is_new: bool, is_rejoining: bool = False
     ) -> DurableState:
-        """Read the newer slot; create both if the directory ``is_new``: nothing in it was ever durable.
+        """Read the newer slot; create both slots if the directory ``is_new``: nothing in it was ever durable.
 
         A replica that is created ``is_rejoining`` has this flag in its first slot already, also if the
         creation was interrupted and is finished now.
 
-        The caller syncs the directory. Raises ``LogCorrupt`` if no slot can be read and the replica
-        may have voted.
+        The caller syncs the directory. Raises ``LogCorrupt`` if no slot can be read and the replica may have
+        voted.
         """
         found = found_slots(filesystem, directory)
         newest = newest_slot(found)
@@ -119,7 +121,7 @@ class DurableState:
 
     @classmethod
     def replace(cls, filesystem: Filesystem, directory: str, state: ReplicaState) -> None:
-        """Write new values to both slots, durably; the old content was lost or has been repaired."""
+        """Write new values to both slots, durably, after their old content was lost or has been repaired."""
         found = found_slots(filesystem, directory)
         newest = newest_slot(found)
         sequence = 1 if newest is None else newest.sequence
@@ -142,7 +144,7 @@ class DurableState:
             self._write(sync=True)
 
     def restart(self, log_start: Index, durable_end: DurableEnd) -> None:
-        """Empty the log, which a snapshot replaces, and begin it at ``log_start``; durable on return."""
+        """Empty the log, which a snapshot replaces, and let it begin at ``log_start``; durable on return."""
         with self._lock:
             self.generation += 1
             self.state.log_start = log_start
@@ -153,10 +155,10 @@ class DurableState:
             self._write(sync=True)
 
     def flush(self) -> bool:
-        """Make the newest hard state durable. Always called before a sync of the log.
+        """Make the newest hard state durable. Called before every sync of the log.
 
-        Returns whether anything was written: then the other slot should get the hard state too, so that the
-        loss of one slot loses no vote.
+        Returns whether a slot was written. If so, the caller should have the other slot written, too, so that
+        the loss of one slot loses no vote.
         """
         was_dirty = self.is_dirty
         if was_dirty:
@@ -170,7 +172,7 @@ class DurableState:
             self._write(sync=True)
 
     def save_twice(self) -> None:
-        """Make all values durable in both slots."""
+        """Make all values durable in both slots, before returning."""
         self.save()
         self.save()
 
@@ -187,9 +189,11 @@ class DurableState:
     def raise_durable_end(
         self, generation: int, log_start: Index, durable_end: DurableEnd, commit_index: Index
     ) -> None:
-        """Raise the durable end after a sync, unsynced: its loss only makes recovery less certain.
+        """Raise the durable end after a sync, without another sync: a lost write only makes recovery less
+        certain.
 
-        ``log_start`` is the start of the log when ``durable_end`` was read: its terms begin there.
+        ``log_start`` is the start of the log when ``durable_end`` was read, from which the terms in it are
+        counted.
         """
         with self._lock:
             if generation == self.generation and log_start == self.state.log_start:
@@ -200,7 +204,9 @@ class DurableState:
 
     @contextlib.contextmanager
     def unless_truncated(self, generation: int) -> Iterator[bool]:
-        """Hold off truncations inside the block; the value: none has come since ``generation``."""
+        """Hold off truncations inside the block; the block's value says whether none has come since
+        ``generation``.
+        """
         with self._lock:
             yield generation == self.generation
 
@@ -233,18 +239,18 @@ def _make_durable(filesystem: Filesystem, path: str, slot: bytes) -> None:
 
 
 def found_slots(filesystem: Filesystem, directory: str) -> list[Slot | SlotError]:
-    """The contents of the two slot files."""
+    """The content of both slot files, or the reason why a slot has none."""
     return [read_slot(filesystem, f"{directory}/{name}") for name in SLOT_NAMES]
 
 
 def newest_slot(found: Sequence[Slot | SlotError]) -> Slot | None:
-    """The slot with the highest sequence, which counts; None if no slot can be read."""
+    """The slot that counts, with the highest sequence number; None if no slot can be read."""
     whole = [slot for slot in found if isinstance(slot, Slot)]
     return max(whole, key=lambda slot: slot.sequence, default=None)
 
 
 def doubt(found: Sequence[Slot | SlotError]) -> str | None:
-    """The reason why a readable slot may be older than the newest written slot; None if it cannot be.
+    """The reason why a readable slot may be older than the newest written slot; None if it cannot be older.
 
     Nothing depended on a torn slot. A slot that is absent beside the first slot was never written.
     """

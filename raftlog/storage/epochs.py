@@ -1,10 +1,10 @@
 """The first offset of each term, in memory and in the file ``epochs``.
 
-The log is the authority: every batch carries its leader epoch. The file saves reading the headers of
-closed segments on opening, and is written after those segments were synced. It is valid for the batches below
-its offset ``covers``; later batches are read. A truncation that reaches below ``covers`` first removes the
-file durably, so the file is always right about offsets below ``covers``. It also holds the memberships
-below ``covers``, for the same reason and by the same rules.
+The log is the authority: every batch carries its leader epoch. With the file, opening a log need not read the
+headers of closed segments; the file is written after those segments were synced. It is valid for the batches
+below its offset ``covers``; the terms of later batches are read from their headers. A truncation that reaches
+below ``covers`` first removes the file durably, so the file is always right about offsets below ``covers``.
+It also holds the memberships below ``covers``, for the same reason and by the same rules.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Epochs:
             self._starts.append(start)
 
     def clear(self) -> None:
-        """Forget all terms: the log is empty, and its next entry need not follow the old entries."""
+        """Forget all terms: the log is empty, and its next entry need not follow the removed entries."""
         self._digest = None
         self._starts.clear()
         self._terms.clear()
@@ -65,7 +65,7 @@ class Epochs:
             self._terms.pop()
 
     def truncate_prefix(self, first_kept: int) -> None:
-        """Forget terms that ended before ``first_kept``."""
+        """Forget the terms that ended before ``first_kept``."""
         whole = bisect_right(self._starts, first_kept) - 1
         if whole > 0:
             self._digest = None
@@ -73,7 +73,7 @@ class Epochs:
             del self._terms[:whole]
 
     def term_at(self, index: int) -> int | None:
-        """The term of an entry; None before the first entry."""
+        """The term of the entry at ``index``; None for an index before the first entry."""
         at = bisect_right(self._starts, index) - 1
         return self._terms[at] if at >= 0 else None
 
@@ -86,7 +86,8 @@ class Epochs:
         )
 
     def durable_end(self, first_index: int, before: int, last: int) -> DurableEnd:
-        """The durable end if all entries up to ``last`` are durable in a log that begins at ``first_index``.
+        """The durable end of a log that begins at ``first_index`` and whose entries up to ``last`` are
+        durable.
 
         ``before`` is the term of the entry just before the log.
         """
@@ -99,7 +100,7 @@ class Epochs:
         return DurableEnd(EntryId(term, Index(last)), _digest(entries))
 
     def encode(self, covers: int, memberships: Sequence[MembershipEntry]) -> bytes:
-        """The content of the file, with the terms and memberships below ``covers``."""
+        """Encode the content of the file ``epochs``: the terms and memberships below ``covers``."""
         pairs = [pair for pair in zip(self._terms, self._starts, strict=True) if pair[1] < covers]
         parts = [_HEAD.pack(covers, len(pairs)), *[_ENTRY.pack(*pair) for pair in pairs]]
         return seal(_MAGIC, b"".join([*parts, encode_entries(memberships)]))
@@ -110,7 +111,7 @@ def _digest(entries: Iterable[EntryId]) -> int:
 
 
 class LoadedEpochs(NamedTuple):
-    """The content of the file; ``covers`` is -1 if the file is missing or damaged."""
+    """The content of the file ``epochs``; ``covers`` is -1 if the file is missing or damaged."""
 
     epochs: Epochs
     memberships: list[MembershipEntry]
@@ -118,7 +119,7 @@ class LoadedEpochs(NamedTuple):
 
 
 def load_epochs(filesystem: Filesystem, directory: str) -> LoadedEpochs:
-    """Read the file. The caller reads all other terms from the batches."""
+    """Read the file ``epochs``. The caller reads the terms from ``covers`` on from the batches."""
     epochs = Epochs()
     try:
         data = filesystem.read_file(f"{directory}/{EPOCHS_NAME}")

@@ -1,7 +1,7 @@
 """The filesystem port: every byte that storage reads or writes goes through it.
 
-``OsFilesystem`` uses the machine's own filesystem; a simulator brings one that can lose unsynced data,
-tear writes and fail. Paths are ``str``; all numbers are bytes.
+``OsFilesystem`` uses the machine's own filesystem; a simulator has an implementation that can lose unsynced
+data, tear writes and fail. Paths are ``str``; all sizes and positions are in bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG}) | NO_DE
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Whether an error means only a lack of room: nothing has changed, and another attempt may succeed.
+    """Whether an error means only a lack of room: the disk is unchanged, and another attempt may succeed.
 
     Room is space on the disk or a file descriptor.
     """
@@ -31,7 +31,7 @@ def is_short_of_descriptors(error: OSError) -> bool:
 
 
 class File(Protocol):
-    """An open file. Not safe for use by two threads, except ``sync``."""
+    """An open file. Only ``sync`` may run on another thread than the other methods."""
 
     @property
     def path(self) -> str:
@@ -55,7 +55,7 @@ class File(Protocol):
         """
 
     def end_at(self, size: int) -> None:
-        """Set ``size`` without a change on the disk: the bytes after it were written by ``fill``."""
+        """Set ``size`` without a write: the bytes after ``size`` are zeros that ``fill`` has written."""
 
     def read_at(self, position: int, length: int) -> bytes:
         """Read ``length`` bytes from ``position``; fewer only at the end of the file."""
@@ -64,10 +64,14 @@ class File(Protocol):
         """Fill ``memory`` from ``position`` on; return the bytes read, fewer only at the file's end."""
 
     def write_at(self, position: int, data: Buffer) -> None:
-        """Overwrite in place: hard state slots, and on opening the bytes that are already there."""
+        """Overwrite bytes in place: a hard state slot, or, when a log is opened, bytes with an
+        equal content.
+        """
 
     def truncate(self, size: int) -> None:
-        """Cut the file to ``size`` bytes, also if ``size`` is the present size: the disk may have more."""
+        """Cut the file to ``size`` bytes, even if it seems to have this size: the file on the disk may be
+        longer.
+        """
 
     def sync(self) -> None:
         """Block until the disk has all data (fdatasync). May be called on another thread.
@@ -76,7 +80,7 @@ class File(Protocol):
         """
 
     def descriptor(self) -> int:
-        """The descriptor for sendfile or mmap in production; a simulator raises ``OSError``."""
+        """The file's descriptor, for sendfile or mmap; a simulator raises ``OSError``."""
 
     def close(self) -> None:
         """Close the file. Idempotent."""
@@ -86,16 +90,16 @@ class Filesystem(Protocol):
     """The operations on file names that storage needs."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing. Raises ``FileNotFoundError`` unless ``create``."""
+        """Open a file for reading and writing. Raises ``FileNotFoundError`` unless ``create``."""
 
     def hold(self, file: File) -> bool:
-        """Keep this file open while it is among the most recently used; else its last user closes it.
+        """Keep this file open while it is among the most recently used; otherwise its last user closes it.
 
         Returns whether the file is kept: False if too many files are in use.
         """
 
     def let_go(self, file: File) -> None:
-        """Release a file from ``hold``."""
+        """End the effect of ``hold`` for a file: its last user closes it."""
 
     def read_file(self, path: str) -> bytes:
         """All bytes of a small file. Raises ``FileNotFoundError``."""
@@ -107,13 +111,13 @@ class Filesystem(Protocol):
         """Whether a file or directory has this path."""
 
     def list_directory(self, path: str) -> list[str]:
-        """The names in a directory, sorted; empty if there is no such directory."""
+        """The names in a directory, sorted; empty if the directory does not exist."""
 
     def make_directories(self, path: str) -> None:
         """Create a directory and its parents, and sync the parents, so that it is durable."""
 
     def rename(self, path: str, target: str) -> None:
-        """Rename a synced file, replacing a file of the new name, or rename a whole directory.
+        """Rename a synced file, and replace a file of the new name; or rename a whole directory.
 
         Durable once the directories of both names are synced; at any time the file has one of the two names.
         """
@@ -128,10 +132,10 @@ class Filesystem(Protocol):
         """Make creations, renames and removals in a directory durable."""
 
     def tree_bytes(self, path: str) -> int:
-        """The bytes of all files below a directory; 0 if there is no such directory."""
+        """The total size in bytes of all files below a directory; 0 if the directory does not exist."""
 
     def free_bytes(self, path: str) -> int:
-        """The free bytes of the disk that holds this directory."""
+        """The free space in bytes on the disk that holds this directory."""
 
 
 def file_size(filesystem: Filesystem, path: str) -> int:

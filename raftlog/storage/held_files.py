@@ -1,11 +1,12 @@
-"""The most recently used files of active segments, which stay open between their uses, up to a bound.
+"""The most recently used files of active segments, which stay open between their uses, up to a maximum
+number.
 
-A log has one active segment, and a broker may have many more logs than a process may open files. A
-segment has a weak reference to its file (``Segment``). A file stays open because it has a place here, or
-because a reader uses it, or a log and its syncs, from an append until the data is on the disk. A file closes
-itself when its last user releases it, so a file with unsynced writes stays open in any case. That
-matters: a failed writeback is reported to the descriptors that were open when it happened, and a sync of
-a file that was opened later may not see it.
+A log has one active segment, and a broker may have many more logs than a process may open files. A segment
+has a weak reference to its file (``Segment``). A file stays open while it has a place here, while a reader
+uses it, and, after an append, until its log and the log's syncs have put the data on the disk. A file closes
+itself when its last user releases it, so a file with unsynced writes stays open in any case. The reason: a
+failed writeback is reported to the descriptors that were open when it happened, and a sync of a file that was
+opened later may not see the failure.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ class HeldFiles:
         self._lock = threading.Lock()
 
     def hold(self, file: File) -> bool:
-        """Hold a file that was just used; the least recently used files make room for it.
+        """Keep a file that was just used open; the least recently used files lose their places for it.
 
-        Returns whether the file is held: False if the maximum of open files wait for syncs or have readers.
+        Returns whether the file is held: False if the maximum number of open files wait for syncs or have
+        readers.
         """
         with self._lock:
             if file not in self._recent and file not in self._open:
@@ -43,13 +45,13 @@ class HeldFiles:
             return True
 
     def let_go(self, file: File) -> None:
-        """Release a file that is closed, or will receive no more appends."""
+        """Release a file that is closed, or that will receive no more appends."""
         with self._lock:
             self._recent.pop(file, None)
             self._open.discard(file)
 
     def make_room(self) -> None:
-        """Release the less recently used half: the process is short of descriptors."""
+        """Release the less recently used half of the files: the process is short of descriptors."""
         with self._lock:
             for _ in range((len(self._recent) + 1) // 2):
                 self._recent.popitem(last=False)

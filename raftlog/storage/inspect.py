@@ -12,7 +12,10 @@ from raftlog.storage.filesystem import Filesystem
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """One batch and its position. ``problem`` is None for a sound batch; otherwise the row is the last."""
+    """One batch of a segment file, as a row.
+
+    ``problem`` is None for a sound batch; a damaged row is the last.
+    """
 
     position: int
     header: BatchHeader | None  # None if even the header is damaged
@@ -20,11 +23,11 @@ class BatchRow:
 
     @property
     def crc_ok(self) -> bool:
-        """Whether length and checksum are right."""
+        """Whether the length and the checksum of the batch are right."""
         return self.problem is None
 
     def cells(self) -> dict[str, object]:
-        """The columns of a table, in order."""
+        """The values of a table's row by column name, in the order of the columns."""
         header = self.header
         if header is None:
             return {"position": self.position, "crc": f"DAMAGED: {self.problem}"}
@@ -43,12 +46,12 @@ class BatchRow:
 
 
 def inspect_segment(filesystem: Filesystem, path: str) -> Iterator[BatchRow]:
-    """A row for each batch of a segment file; the first damage is the last row."""
+    """Yield a row for each batch of a segment file; the first damage is the last row."""
     return (row for row, _ in inspect_batches(filesystem, path))
 
 
 def inspect_batches(filesystem: Filesystem, path: str) -> Iterator[tuple[BatchRow, Batch | None]]:
-    """A row for each batch of a segment file, and the batch; its bytes are valid until the next row.
+    """Yield a row and the batch for each batch of a segment file; its bytes are valid until the next row.
 
     Rows end at the first damage: the position of the next batch is unknown.
     """

@@ -52,9 +52,10 @@ class _Event(ctypes.Structure):
 
 
 class LinuxAio:
-    """A kernel context for ``at_once`` syncs. Raises ``OSError`` if the kernel or a sandbox offers none.
+    """A kernel context for at most ``at_once`` syncs.
 
-    For use by one thread. The kernel frees the context with the process, and waits for unfinished syncs then.
+    Raises ``OSError`` if the kernel or a sandbox offers none. For use by one thread. The kernel frees the
+    context with the process, and then waits for unfinished syncs.
     """
 
     def __init__(self, at_once: int = SYNCS_AT_ONCE) -> None:
@@ -84,7 +85,8 @@ class LinuxAio:
     def begin(self, descriptor: int, ended: Callable[[int], None]) -> bool:
         """Begin to sync the data of a file; ``deliver`` calls ``ended`` with 0 or the error number.
 
-        The descriptor may be closed after that. Returns False if the kernel refuses: nothing has begun.
+        The caller may close the descriptor after this call. Returns False if the kernel refuses: then no sync
+        has begun.
         """
         if not self._free:
             return False

@@ -1,7 +1,7 @@
 """Truncations of a segmented log and replacements of its content, with their waits for the disk.
 
-Decides the order of the steps in memory and on the disk. A change begins and finishes on the
-owner's thread; the part that waits for the disk is in between, and may run on another (``LogChange``).
+Decides the order of the steps in memory and on the disk. A change begins and finishes on the owner's thread.
+Between the two, the part that waits for the disk may run on another thread (``LogChange``).
 
 cut             -> durable end lowered, later files removed, active file cut: each durable before the next
 prefix_change   -> log start durable; entries forgotten in memory; then files removed
@@ -37,7 +37,7 @@ from raftlog.types import EntryId, Index
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """Sizes and times of one log, named as the topic's settings but with underscores."""
+    """Sizes and times of one log; each field is named as the topic's setting, with underscores."""
 
     segment_bytes: int = 128 << 20
     segment_ms: int = 7 * 24 * 3600 * 1000
@@ -45,7 +45,7 @@ class LogSettings:
 
 
 class _Cut(NamedTuple):
-    """The end of a log after a pending cut."""
+    """The end of a log after a cut that is still to be made on the disk."""
 
     file: File  # of the segment; the segment's position in the list changes when older ones are removed
     offsets: SparseIndex
@@ -75,7 +75,7 @@ class LogChanges(LogReads):
 
     @property
     def is_changing(self) -> bool:
-        """Whether a change is unfinished or pending, so that nothing can be appended."""
+        """Whether a change of the log is unfinished or pending, so that no batch can be appended."""
         return self._running > 0 or self._cut is not None
 
     def cut(self, first_removed: Index) -> None:
@@ -98,7 +98,10 @@ class LogChanges(LogReads):
         self.last_index = Index(first_removed - 1)
 
     def cut_change(self) -> LogChange | None:
-        """The disk's part of the last ``cut``; None without one. A power loss must not undo a cut."""
+        """The part on the disk of the last ``cut``; None without a pending cut.
+
+        A power loss must not undo a cut.
+        """
         cut, self._cut = self._cut, None
         if cut is None:
             return None
@@ -133,7 +136,7 @@ class LogChanges(LogReads):
         self._durable = min(self._durable, last)
 
     def _remove_later(self, at: int) -> None:
-        """Remove the segments after this one; first remove the file that describes them."""
+        """Remove the segments after segment ``at`` from the disk, after the file that describes them."""
         self._filesystem.remove(f"{self._directory}/{EPOCHS_NAME}")
         self._filesystem.sync_directory(self._directory)  # the file covers the segments that are removed now
         self._remove_files(self._segments.behind(at))
@@ -141,7 +144,7 @@ class LogChanges(LogReads):
         self._filesystem.sync_directory(self._directory)
 
     def _reopen(self, at: int) -> None:
-        """Make segment ``at`` the active segment again."""
+        """Make segment ``at`` the active segment again, after a cut inside it."""
         later = self._segments.drop_after(at)
         self._active = self._segments.active
         for segment in later:
@@ -185,10 +188,11 @@ class LogChanges(LogReads):
         return self._change(run, finish)
 
     def replace_change(self, rewritten: RewrittenSegment) -> LogChange:
-        """Put a compacted file in the place of its segments if these are unchanged; else remove the file.
+        """Put a compacted file in the place of its segments if they are unchanged; else remove the new file.
 
         Indexes are removed first: an old index must not be used with a new file of equal size. Segments after
-        the first one are removed last. Until then a file records the join, so that an opening finishes it.
+        the first one are removed last. Until then a file records the join, so that an opening of the log
+        finishes it.
         """
         filesystem, (first, *others) = self._filesystem, rewritten.old
         current = [each for each in self.compactable_segments if first.base <= each.base <= rewritten.last]
@@ -226,11 +230,16 @@ class LogChanges(LogReads):
         return self._change(run, finish, is_long=False)
 
     def superseded_states_change(self, end: Index) -> LogChange:
-        """Remove the states of entries below ``end``, so that no later opening applies the log from them."""
+        """Remove the saved states below ``end``, so that no later opening applies the log from
+        one of them.
+        """
         return LogChange(partial(self.states.remove_superseded, self.first_index, end))
 
     def removal_change(self) -> LogChange | None:
-        """Remove the files of segments that were dropped. An opening removes files that a crash leaves."""
+        """Remove the files of segments that were dropped from the log.
+
+        If a crash prevents this, the next opening of the log removes them. None if there are no such files.
+        """
         segments, self._removable = self._removable, []
         start = self.first_index
 
@@ -244,8 +253,8 @@ class LogChanges(LogReads):
         """Empty the log and let it begin after ``snapshot``; see ``LogStorage.install_change``.
 
         Entries that conflict with the snapshot are cut first, as before an append, so that all segments end
-        below the new start: an opening removes the segments that a crash leaves. Until the slot has the new
-        log start, the old log is whole.
+        below the new start: an opening removes the segments that a crash leaves. As long as the slot has the
+        old log start, the old log is whole.
         """
         if self.last_index >= snapshot.index:
             place = self._segments[self._segments.position_of(snapshot.index)]
@@ -277,7 +286,7 @@ class LogChanges(LogReads):
         return self._change(run, finish)
 
     def _resync_fully(self, segment: Segment, files: list[File]) -> None:
-        """Continue in this segment; the segments before it are no longer needed."""
+        """Make this segment the only one of the log; the segments before it are no longer needed."""
         self._removable += [*self._segments.closed, self._active]
         self._active.close_file()
         self._forget_syncs(self.first_index - 1)
@@ -293,7 +302,7 @@ class LogChanges(LogReads):
         *,
         is_long: bool = True,
     ) -> LogChange:
-        """A change during which nothing may be appended."""
+        """A change of the log with these steps; no batch can be appended before it is finished."""
         self._running += 1
 
         def ended(how: Callable[[], LogChange | None]) -> LogChange | None:
@@ -306,7 +315,7 @@ class LogChanges(LogReads):
         return self._epochs.durable_end(self.first_index, self._state.state.before, last)
 
     def _birth_of_active(self) -> int:
-        """The wall time from which the active segment's age counts: of its newest batch, or now."""
+        """The wall time from which the age of the active segment counts: of its newest batch, or now."""
         now = self._clock.wall_ms()
         newest = self._active.stored_ms
         return newest if 0 <= newest < now else now

@@ -23,7 +23,7 @@ from raftlog.types import FIRST_INDEX, EntryId, Index, Term
 
 
 class LogReads:
-    """The reads of a segmented log; see ``LogStorage``."""
+    """The read methods of a segmented log; see ``LogStorage``."""
 
     def __init__(self, opened: OpenedLog, states: StateFiles) -> None:
         self.states = states
@@ -39,17 +39,17 @@ class LogReads:
 
     @property
     def durable_index(self) -> Index:
-        """The newest index that survives a crash of this node."""
+        """The newest index that survives a crash of this machine."""
         return Index(self._durable)
 
     @property
     def durable_hard_state(self) -> HardState:
-        """The hard state that survives a crash of this node."""
+        """The hard state that survives a crash of this machine."""
         return self._state.durable_hard_state
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all segments."""
+        """The total size in bytes of all segments."""
         return self._segments.size_bytes
 
     @property
@@ -68,14 +68,14 @@ class LogReads:
 
     @property
     def durable_part_of_active(self) -> ClosedSegment:
-        """The part of the active segment that is certainly on the disk: about up to ``durable_index``."""
+        """The part of the active segment that is certainly on the disk; it ends near ``durable_index``."""
         active = self._segments.active
         size, last = (0, active.base - 1) if self._durable < active.base else active.known_end(self._durable)
         return ClosedSegment(Index(active.base), Index(last), size, active.max_timestamp, active.stored_ms)
 
     @property
     def compactable_segments(self) -> tuple[ClosedSegment, ...]:
-        """The closed segments whose entries are all committed, and durable here. Oldest first."""
+        """The closed segments whose entries are all committed, and durable on this disk; oldest first."""
         limit = min(self._durable, self._commit)
         return tuple(segment for segment in self.closed_segments if segment.last <= limit)
 
@@ -84,7 +84,7 @@ class LogReads:
         return self._segments.base_from(index)
 
     def restored(self, membership: Membership) -> Restored:
-        """The state found on opening, after the torn tail was cut off."""
+        """The state that was found when the log was opened, after the torn tail was cut off."""
         before = EntryId(self._state.state.before, Index(self.first_index - 1))
         base = self._members.base(self.first_index)
         return Restored(
@@ -98,12 +98,16 @@ class LogReads:
         )
 
     def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
-        """Whole batches from the batch with ``first`` on; see ``StoredBatches.read``."""
+        """Read whole batches, beginning with the batch that contains ``first``; see
+        ``StoredBatches.read``.
+        """
         self._require(first, last)
         return self._segments.read(first, last, bytes_max, self._epochs.entries(first))
 
     def recent(self, first: Index, last: Index, *, bytes_max: int) -> LogRange | None:
-        """The file ranges of these batches, from memory, or None; see ``ReadableLog.recent``."""
+        """The places of these batches in the files, if they are in memory, else None; see
+        ``ReadableLog.recent``.
+        """
         if not self.first_index <= first <= last <= self.last_index:
             return None
         return self._segments.recent(first, last, bytes_max, self._epochs.entries(first))
@@ -114,7 +118,7 @@ class LogReads:
         return self._part(self._segments.part(first, bytes_max))
 
     def part_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> LogPart | None:
-        """A part of the log from a time on, for another thread; see ``ReadableLog.part_at_time``."""
+        """A part of the log that begins near a time, for another thread; see ``ReadableLog.part_at_time``."""
         part = self._segments.part_at_time(timestamp_ms, max(first, self.first_index))
         return None if part is None else self._part(part)
 
@@ -144,15 +148,18 @@ class LogReads:
         return Term(term)
 
     def terms(self) -> tuple[EntryId, ...]:
-        """The first entry of each term in the log, oldest first."""
+        """The first entry of each term of the log, oldest first."""
         return self._epochs.entries(self.first_index) if self.last_index >= self.first_index else ()
 
     def load_checkpoint(self) -> tuple[Index, bytes] | None:
-        """The newest sound state of an entry in the log. Raises ``LogCorrupt`` if damage left no state."""
+        """The newest sound state whose entry the log holds.
+
+        Raises ``LogCorrupt`` if damage left no such state.
+        """
         return self.states.newest(self.holds)
 
     def holds(self, entry: EntryId) -> bool:
-        """Whether this entry is in the log, or just before it."""
+        """Whether the log holds this entry, or begins just after it."""
         return (
             self.first_index - 1 <= entry.index <= self.last_index and self.term_at(entry.index) == entry.term
         )
@@ -161,9 +168,9 @@ class LogReads:
 class SegmentsPart:
     """The part of a log from ``first`` on, with its ``terms``; its oldest segment begins at ``first``.
 
-    A ``LogPart``, for one reader on another thread. The part holds copies of segments, which open their own
-    files. So appends, rolls and truncations change nothing in it, and closing the log does not close its
-    files.
+    The class is a ``LogPart``, for one reader on another thread. The part holds copies of segments, which
+    open their own files. So appends, new segments and truncations of the log change nothing in the part, and
+    closing the log does not close its files.
     """
 
     def __init__(self, whole: SegmentList, part: SegmentList, first: Index, terms: Sequence[EntryId]) -> None:
@@ -178,7 +185,9 @@ class SegmentsPart:
         return Index(self._part.active.last)
 
     def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
-        """Whole batches from the batch with ``first`` on; see ``StoredBatches.read``."""
+        """Read whole batches, beginning with the batch that contains ``first``; see
+        ``StoredBatches.read``.
+        """
         end = min(last, self._part.active.last)
         return self._part.read(first, end, bytes_max, terms_from(first, self._terms))
 
@@ -187,10 +196,12 @@ class SegmentsPart:
         return self._part.headers_back(last, count)
 
     def index_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> tuple[Index, int] | None:
-        """Base index and max timestamp of the first batch that reaches the time; see ``LogReader``."""
+        """Base index and max timestamp of the first batch that has a record at or after a time; see
+        ``LogReader``.
+        """
         header = self._part.find_time(timestamp_ms, max(first, self.first_index))
         return None if header is None else (Index(header.base_offset), header.max_timestamp)
 
     def finished(self) -> None:
-        """Give the indexes that this part has loaded to the log."""
+        """Give the indexes that this part has loaded to the log, for its next readers."""
         self._whole.adopt_indexes(self._part)

@@ -27,8 +27,8 @@ from raftlog.types import FIRST_INDEX, EntryId, Index, Term
 class FileRange(Struct, frozen=True):
     """Whole batches ``first..last``, back to back, in one file: ``length`` bytes from ``position``.
 
-    ``terms`` are the first entries of the terms in the range; the first of these terms is in force at its
-    beginning.
+    ``terms`` are the first entries of the terms in the range. The first of these terms applies from the
+    beginning of the range.
     """
 
     file: File
@@ -39,7 +39,7 @@ class FileRange(Struct, frozen=True):
     terms: Sequence[EntryId]
 
     def read(self) -> bytes:
-        """All bytes, checked. Raises ``LogCorrupt`` if they are not the expected batches."""
+        """All bytes of the range, checked. Raises ``LogCorrupt`` if they are not the expected batches."""
         data = self.file.read_at(self.position, self.length)
         if len(data) != self.length:
             raise self._cut(self.length, 0, len(data))
@@ -49,7 +49,7 @@ class FileRange(Struct, frozen=True):
         return data
 
     def pieces(self, memory: memoryview) -> Iterator[memoryview]:
-        """The bytes in checked pieces of whole batches; each piece replaces the previous piece.
+        """Yield the bytes in checked pieces of whole batches; each piece overwrites the previous piece.
 
         A batch that is larger than ``memory`` gets a larger buffer. Raises ``LogCorrupt``.
         """
@@ -86,7 +86,7 @@ class FileRange(Struct, frozen=True):
 
 
 class LogRange(Struct, frozen=True):
-    """The result of a read: whole batches ``first..last`` in one or more runs.
+    """The result of a read: whole batches ``first..last``, as one or more ranges of files or memory.
 
     ``first`` may be below the requested index: the batch that contains that index is returned whole.
     """
@@ -97,17 +97,17 @@ class LogRange(Struct, frozen=True):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all runs."""
+        """The total size in bytes of all ranges."""
         return sum(run.length for run in self.runs)
 
     def read(self) -> bytes:
-        """All bytes of all runs, joined and checked. Raises ``LogCorrupt``."""
+        """The bytes of all ranges, joined and checked. Raises ``LogCorrupt``."""
         if len(self.runs) == 1:
             return self.runs[0].read()
         return b"".join([run.read() for run in self.runs])
 
     def pieces(self, memory: memoryview) -> Iterator[memoryview]:
-        """The bytes of all runs in pieces, each in place of the previous piece; see ``FileRange.pieces``."""
+        """Yield the bytes in pieces; each piece overwrites the previous piece. See ``FileRange.pieces``."""
         for run in self.runs:
             yield from run.pieces(memory)
 
@@ -124,33 +124,33 @@ class StoredBatches(Protocol):
         """The newest index; ``first_index - 1`` if there are no batches."""
 
     def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
-        """Find whole batches from the batch with ``first`` on, up to the batch with ``last``.
+        """Find whole batches, from the batch that contains ``first`` to the batch that contains ``last``.
 
-        Returns at least one batch, and stops before ``bytes_max`` is passed. Only batch headers and an index
-        are read; ``LogRange.read`` of the result reads and checks the batches. Raises ``OffsetOutOfRange``
-        outside ``first_index..last_index``, and ``LogCorrupt`` for a damaged header.
+        Returns at least one batch, and stops before ``bytes_max`` is exceeded. Only batch headers and an
+        index are read; ``LogRange.read`` of the result reads and checks the batches. Raises
+        ``OffsetOutOfRange`` outside ``first_index..last_index``, and ``LogCorrupt`` for a damaged header.
         """
 
 
 class LogReader(StoredBatches, Protocol):
-    """The part of a log that readers use."""
+    """The methods of a log that readers use."""
 
     def headers_back(self, last: Index, count: int) -> list[BatchHeader]:
         """Headers of about ``count`` batches, newest first, starting with the batch that contains ``last``.
 
-        Returns at least one header; fewer than ``count`` if a segment begins. Bodies are neither read nor
-        checked. Raises ``LogCorrupt`` for a damaged header.
+        Returns at least one header; fewer than ``count`` if the beginning of a segment is reached. Bodies are
+        neither read nor checked. Raises ``LogCorrupt`` for a damaged header.
         """
 
     def index_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> tuple[Index, int] | None:
-        """Find the first batch of user records that reaches a time.
+        """Find the first batch with a user record at or after a time.
 
         Returns base index and max timestamp of the first batch whose max timestamp is at or after the time,
         and that ends at ``first`` or later and not below ``first_index``; None if there is no such batch.
 
-        Batches that brokers write for themselves have no time here. The record that reaches the time may be
-        below ``first`` or removed by compaction: the caller reads the batch. Every batch that is passed over
-        is checked; raises ``LogCorrupt``.
+        Control batches, which brokers write, do not count. The record at or after the time may be below
+        ``first`` or removed by compaction: the caller reads the batch. Every batch that the search skips is
+        checked; raises ``LogCorrupt``.
         """
 
 
@@ -162,14 +162,14 @@ class DiskWork(Protocol):
 
 
 class Sync(DiskWork, Protocol):
-    """A flush that is ready to run."""
+    """A flush of a log to its disk that is ready to run."""
 
     @property
     def covers(self) -> Index:
-        """The index up to which every entry is durable once ``run`` returns."""
+        """The index up to which all entries are durable once ``run`` has returned."""
 
     def run(self) -> None:
-        """Block until the disk has log, hard state and epochs as they were when the sync was taken.
+        """Block until the disk has the log, hard state and epochs as they were when ``take_sync`` was called.
 
         The log may be read and appended to meanwhile. An ``OSError`` is final: the replica stops.
         """
@@ -201,14 +201,17 @@ class LogChange:
         self.is_long = is_long
 
     def run(self) -> None:
-        """Do the disk's part; block until it is done. Raises ``OSError``."""
+        """Do the part of the change that waits for the disk; block until it is done. Raises ``OSError``."""
         try:
             self._run()
         except LogCorrupt as damage:
             self._damage = damage
 
     def finish(self) -> LogChange | None:
-        """Adopt the change in memory; return the next change, if any. Raises ``LogCorrupt``."""
+        """Make the change effective in memory; return the change to do next, if any.
+
+        Raises ``LogCorrupt``.
+        """
         if self._damage is not None:
             self.give_up()
             raise self._damage
@@ -245,20 +248,24 @@ def carry_out(change: LogChange | None) -> None:
 
 
 class States(Protocol):
-    """States of the state machine at offsets where the log begins or may begin."""
+    """The saved states of a state machine, at offsets where the log begins or may begin."""
 
     @property
     def standing(self) -> tuple[Index, ...]:
-        """The offsets, in rising order, at which the log may begin because a durable state exists."""
+        """The offsets, in rising order, at which the log may begin because the state before each
+        is durable.
+        """
 
     def has(self, base: Index) -> bool:
-        """Whether there is a state below ``base``, durable or not yet."""
+        """Whether the state of all entries below ``base`` is kept, durable or not yet."""
 
     def keep(self, at: EntryId, state: bytes) -> None:
-        """Keep the state after all entries up to ``at``; the next sync makes it durable if there is room."""
+        """Keep the state after all entries up to ``at``; the next sync makes it durable if the
+        disk has room.
+        """
 
     def save_checkpoint(self, at: EntryId, state: bytes) -> None:
-        """Replace the checkpoint with this state of a durable entry. Waits for the disk.
+        """Replace the checkpoint with this state, of the durable entry ``at``. Waits for the disk.
 
         A crash leaves the old or the new checkpoint. Raises ``OSError``.
         """
@@ -267,59 +274,64 @@ class States(Protocol):
         """Make the kept states durable, as far as there is room."""
 
     def load(self, base: Index) -> bytes | None:
-        """The state below ``base``; None if it was not kept or is damaged."""
+        """The state of all entries below ``base``; None if it was not kept or is damaged."""
 
 
 class LogPart(LogReader, Protocol):
     """A copy of a part of a log, for one reader on another thread; it shares no changing data with the log.
 
-    Removals from the log meanwhile may raise ``LogCorrupt`` here: then the log's ``removals`` has risen, or
-    its ``is_changing`` is True.
+    If entries are removed from the log meanwhile, reads here may raise ``LogCorrupt``: then the log's
+    ``removals`` has risen, or its ``is_changing`` is True.
     """
 
     def finished(self) -> None:
-        """Give the loaded indexes back to the log, on the log's thread."""
+        """Give the indexes that this part has loaded back to the log. Call it on the log's thread."""
 
 
 class ReadableLog(StoredBatches, Protocol):
-    """A log for readers that do not own it."""
+    """The methods of a log for readers that do not own it."""
 
     @property
     def is_changing(self) -> bool:
-        """Whether a change is unfinished or pending, so that nothing can be appended."""
+        """Whether a change of the log is unfinished or pending, so that no batch can be appended."""
 
     @property
     def removals(self) -> int:
-        """The number of removals of entries, at either end. After a rise, files of open reads may be gone."""
+        """The number of times that entries were removed, at either end.
+
+        After a rise, files of open reads may be gone.
+        """
 
     def recent(self, first: Index, last: Index, *, bytes_max: int) -> LogRange | None:
-        """The result of ``read`` from memory alone.
+        """The result of ``read`` if it can be found without the disk.
 
-        None if ``first`` is not among the newest batches, whose positions are in memory.
+        None if ``first`` is not in one of the newest batches, whose positions are in memory.
         """
 
     def part(self, first: Index, bytes_max: int) -> LogPart:
-        """A part that suffices to ``read`` ``bytes_max`` bytes from ``first`` on, and for ``headers_back``.
+        """A part of the log that suffices to read ``bytes_max`` bytes from ``first`` on, and for
+        ``headers_back``.
 
         Raises ``OffsetOutOfRange`` if ``first`` is not in the log.
         """
 
     def part_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> LogPart | None:
-        """The first segment that ``index_at_time`` searches; None if no segment reaches the time.
+        """A part with the first segment that ``index_at_time`` must search.
 
-        If no batch of the part fits, the caller continues the search after the part's ``last_index``.
+        None if no segment has a record at or after the time. If no batch of the part fits, the caller
+        continues the search after the part's ``last_index``.
         """
 
 
 class AppliedLog(StoredBatches, Protocol):
-    """A log for its state machine: the batches, and states of the machine."""
+    """The methods of a log for its state machine: the batches, and the saved states."""
 
     @property
     def states(self) -> States:
-        """The state machine's states where the log begins or may begin."""
+        """The saved states of the state machine, at offsets where the log begins or may begin."""
 
     def load_checkpoint(self) -> tuple[Index, bytes] | None:
-        """The newest checkpoint or state that is whole and not above ``last_index``."""
+        """The newest checkpoint or saved state that is undamaged and not above ``last_index``."""
 
     def term_at(self, index: Index) -> Term:
         """The term of an entry of the log, or of the entry just before the log."""
@@ -335,7 +347,7 @@ class AppliedLog(StoredBatches, Protocol):
 
 
 class WritableLog(Protocol):
-    """The part of a log that its writer uses to append, cut and sync."""
+    """The methods that the writer of a log uses to append, cut and sync."""
 
     @property
     def last_index(self) -> Index:
@@ -343,18 +355,19 @@ class WritableLog(Protocol):
 
     @property
     def is_changing(self) -> bool:
-        """Whether a change is unfinished or pending, so that nothing can be appended."""
+        """Whether a change of the log is unfinished or pending, so that no batch can be appended."""
 
     def append(self, batches: Sequence[Batch]) -> None:
-        """Append batches; their base offset and leader epoch are already stamped.
+        """Append batches that have their final base offset and leader epoch.
 
-        The first must begin at ``last_index + 1``. Raises ``OSError`` (ENOSPC) after appending some of the
-        batches, up to ``last_index``. Raises ``InvariantViolated`` if the offsets do not
-        follow or a change waits for the disk.
+        The first batch must begin at ``last_index + 1``. Raises ``OSError`` (ENOSPC) after appending some of
+        the batches, up to ``last_index``. Raises ``InvariantViolated`` if the offsets do not follow or a
+        change waits for the disk.
         """
 
     def cut(self, first_removed: Index) -> None:
-        """Forget this entry and all later entries in memory; ``cut_change`` removes them on the disk.
+        """Forget the entry at ``first_removed`` and all later ones in memory; ``cut_change`` removes them on
+        disk.
 
         The entry must be the first of a batch.
         """
@@ -364,7 +377,7 @@ class WritableLog(Protocol):
 
     @property
     def owes_end(self) -> bool:
-        """Whether more is durable than recovery knows: the next sync notes it, even without new entries."""
+        """Whether the recorded durable end is too low: the next sync raises it, even without new entries."""
 
     def take_sync(self) -> Sync | None:
         """The flush of all changes since the last call; None without changes."""
@@ -374,17 +387,19 @@ class WritableLog(Protocol):
 
 
 class ChangeableLog(Protocol):
-    """The part of a log that completes earlier changes on the disk."""
+    """The methods of a log that complete earlier changes on the disk."""
 
     def cut_change(self) -> LogChange | None:
-        """The disk's part of the last ``cut``, if any."""
+        """The part of the last ``cut`` that is to be made on the disk; None without a pending cut."""
 
     def removal_change(self) -> LogChange | None:
-        """The removal of files that other changes have left, if any."""
+        """The change that removes files which earlier changes no longer need; None if there are no such
+        files.
+        """
 
 
 class LogStorage(ReadableLog, AppliedLog, WritableLog, ChangeableLog, Protocol):
-    """One group's log, hard state and epochs: the whole contract, for the owner.
+    """The whole contract of one group's log, hard state and epochs, for the log's owner.
 
     All methods except ``DiskWork.run`` and ``LogChange.run`` belong to one thread, and do not wait for the
     disk.
@@ -392,26 +407,26 @@ class LogStorage(ReadableLog, AppliedLog, WritableLog, ChangeableLog, Protocol):
 
     @property
     def durable_index(self) -> Index:
-        """The newest index that survives a crash of this node."""
+        """The newest index that survives a crash of this machine."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all segments."""
+        """The total size in bytes of all segments."""
 
     def store_initial_membership(self, membership: Membership) -> None:
-        """Keep the membership before the first entry, if none is kept yet; durable with the next sync."""
+        """Store the membership before the first entry, if none is stored yet; durable with the next sync."""
 
     def restored(self, membership: Membership) -> Restored:
-        """The state found on opening, after a torn tail was cut off.
+        """The state that was found when the log was opened, after a torn tail was cut off.
 
         ``membership`` is used only for a log without an earlier ``store_initial_membership``.
         """
 
     def note_commit_index(self, commit_index: Index) -> None:
-        """Keep a commit hint, written with other data and at close. Its loss is harmless."""
+        """Keep a commit index as a hint, written with other data and at close. Its loss is harmless."""
 
     def tick(self) -> None:
-        """Allow the next sync to note the durable end again."""
+        """Allow the next sync to record the durable end again; called once a tick."""
 
     def install_change(self, snapshot: EntryId, membership: Membership, state: bytes) -> LogChange | None:
         """Empty the log and begin it after ``snapshot``, whose state is ``state``.
@@ -421,7 +436,7 @@ class LogStorage(ReadableLog, AppliedLog, WritableLog, ChangeableLog, Protocol):
         """
 
     def close_change(self, checkpoint: tuple[Index, bytes] | None) -> LogChange | None:
-        """Write the commit hint, sync and close the files.
+        """The change that writes the commit hint, syncs and closes the files.
 
-        ``checkpoint`` is of an entry that is durable then; a full disk omits it.
+        ``checkpoint`` is a state of an entry that is durable by then; a full disk omits it.
         """

@@ -1,7 +1,7 @@
 """One flush of a segmented log, carried out on another thread.
 
-Decides the order in which data reaches the disk: the membership before the log, hard state,
-file names, batches, and only then the records of their durability (the epochs file and the durable end).
+Decides the order in which data reaches the disk: first the membership before the log, hard state, file names
+and batches, and only then the records that say what is durable (the epochs file and the durable end).
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from raftlog.types import Index
 class SyncFailure:
     """The failure flag and the lock of a log's disk work: after a failed sync the disk's content is unknown.
 
-    Only one wait runs at a time: of two syncs of one file the system may report lost pages to only one.
+    Only one thread waits for the disk at a time: of two syncs of one file the system may report lost pages to
+    only one.
     """
 
     __slots__ = ("_directory", "_turn", "happened")
@@ -33,7 +34,10 @@ class SyncFailure:
         self._turn = threading.Lock()
 
     def is_final(self) -> SyncFailure:
-        """A block that waits for the disk. After an ``OSError`` in one block, all later blocks raise one."""
+        """A ``with`` block that waits for the disk.
+
+        After an ``OSError`` in one block, all later blocks raise an error.
+        """
         return self
 
     def __enter__(self) -> None:
@@ -44,7 +48,11 @@ class SyncFailure:
             raise OSError(errno.EIO, message, self._directory)
 
     def try_begin(self) -> bool:
-        """Whether no other block waits for the disk and none has failed; if so, the caller must ``end``."""
+        """Begin to wait for the disk unless another block waits for it or one has failed; return whether it
+        began.
+
+        If so, the caller must call ``end``.
+        """
         if not self._turn.acquire(blocking=False):
             return False
         if self.happened:
@@ -58,7 +66,7 @@ class SyncFailure:
         self.end(error)
 
     def end(self, error: BaseException | None) -> None:
-        """End a wait for the disk; after an ``OSError`` all later waits fail."""
+        """End a wait for the disk; if ``error`` is an ``OSError``, all later waits fail."""
         if isinstance(error, OSError):
             self.happened = True
         self._turn.release()
@@ -123,7 +131,10 @@ class LogSync:
         self._log_start = log_start
 
     def run(self) -> None:
-        """Block until the disk has the state from when the sync was taken. An ``OSError`` is final."""
+        """Block until the disk has the state of the log when ``take_sync`` was called.
+
+        An ``OSError`` is final.
+        """
         with self._failure.is_final():
             if self._members.is_due:
                 self._members.flush_if_room()
@@ -135,7 +146,7 @@ class LogSync:
             self._note_success(has_voted=has_voted)
 
     def begin_alone(self) -> File | None:
-        """The file whose own sync can replace ``run``; the caller must call ``end_alone`` afterwards.
+        """The file whose own sync can replace ``run``; the caller must call ``end_alone`` after that sync.
 
         None if ``run`` has more to do, or would wait for another sync. Does not wait.
         """

@@ -1,10 +1,10 @@
 """The memberships in one log, and the membership before its first entry.
 
-Decides which memberships are stored beside the log. ``epochs`` holds the memberships below the offset that
-it covers, so that opening need not read closed segments. ``members`` holds the memberships that were in force
-just before the log, for its present start and earlier ones. Leaves to others: when these files are written
-(``segmented_log``, ``log_sync``) and what memberships mean (``core``). The log is the authority on its own
-memberships: each is a batch.
+Decides which memberships are stored beside the log. ``epochs`` holds the memberships below the offset that it
+covers, so that opening the log need not read closed segments. ``members`` holds the memberships that were in
+force just before the log, for its present start and for earlier starts. Leaves to others: when these files
+are written (``segmented_log``, ``log_sync``) and what memberships mean (``core``). The log is the authority
+on the memberships in it: each is a batch.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ class LogMembers:
         return tuple(self._entries)
 
     def below(self, covers: int) -> list[MembershipEntry]:
-        """The memberships in the log below an index, for the epochs file."""
+        """The memberships in the log below the offset ``covers``, for the epochs file."""
         return [entry for entry in self._entries if entry.index < covers]
 
     def note(self, index: int, membership: Membership) -> None:
-        """Add a membership that is in the log; a known one changes nothing."""
+        """Add a membership that is in the log; a membership that is already known changes nothing."""
         if not self._entries or self._entries[-1].index < index:
             self._entries.append(MembershipEntry(Index(index), membership))
 
     def truncate_suffix(self, first_removed: int) -> None:
-        """Forget the memberships at this index and after."""
+        """Forget the memberships at ``first_removed`` and later."""
         while self._entries and self._entries[-1].index >= first_removed:
             self._entries.pop()
 
     def keep_base(self, start: Index, base: MembershipEntry) -> None:
-        """Store the membership in force just before the log's start, before the slot has that start.
+        """Keep the membership in force just before the log's next start, before the slot has that start.
 
-        The base for the present ``start`` stays in the file: it is in use until the slot is written.
+        The membership before the present ``start`` stays in the file: it is in use until the slot is written.
         """
         with self._lock:
             if base not in self._bases:
@@ -75,7 +75,7 @@ class LogMembers:
                 self.is_due = True
 
     def move_start(self, start: Index, following: Index, base: MembershipEntry | None = None) -> None:
-        """Prepare a log start at ``following``: on return the membership before it is durable.
+        """Prepare a log start at ``following``: on return the membership just before it is durable.
 
         ``base`` is that membership if the log does not reach up to ``following``.
         """
@@ -89,14 +89,18 @@ class LogMembers:
         self._entries = [entry for entry in self._entries if entry.index >= start]
 
     def flush(self) -> None:
-        """Write the bases durably to the file, if it lacks any; also called on the sync's thread."""
+        """Write the memberships before the log's starts durably, if the file lacks any; runs on the sync's
+        thread, too.
+        """
         with self._lock:
             if self.is_due:
                 self._filesystem.replace_file(self._path, seal(_MAGIC, encode_entries(self._bases)))
                 self.is_due = False
 
     def flush_if_room(self) -> None:
-        """Flush, unless the disk is full: a vote needs no room, and must not wait for room."""
+        """Do the work of ``flush``, unless the disk is full: a vote needs no room, and must not wait for
+        room.
+        """
         try:
             self.flush()
         except OSError as error:
@@ -105,12 +109,18 @@ class LogMembers:
 
 
 def newest_below(entries: Sequence[MembershipEntry], index: Index) -> MembershipEntry | None:
-    """The last of some ordered memberships whose index is below ``index``."""
+    """The last membership with an index below ``index``; None without one.
+
+    ``entries`` are in rising order.
+    """
     return next((entry for entry in reversed(entries) if entry.index < index), None)
 
 
 def load_members(filesystem: Filesystem, directory: str) -> LogMembers:
-    """Read the file; without one, there are no bases. Raises ``LogCorrupt`` if the file is damaged."""
+    """Read the file ``members``; without the file, no base is known.
+
+    Raises ``LogCorrupt`` if it is damaged.
+    """
     path = f"{directory}/{MEMBERS_NAME}"
     try:
         payload = unseal(_MAGIC, filesystem.read_file(path))
@@ -125,12 +135,14 @@ def load_members(filesystem: Filesystem, directory: str) -> LogMembers:
 
 
 def replace_members(filesystem: Filesystem, directory: str, entries: bytes) -> None:
-    """Replace a damaged file with the entries that a peer has sent, encoded by ``encode_entries``."""
+    """Replace a damaged file ``members`` with the entries that a peer has sent, encoded by
+    ``encode_entries``.
+    """
     filesystem.replace_file(f"{directory}/{MEMBERS_NAME}", seal(_MAGIC, entries))
 
 
 def encode_entries(entries: Iterable[MembershipEntry]) -> bytes:
-    """Encode memberships and their indexes for the two files."""
+    """Encode memberships and their indexes for the files ``epochs`` and ``members``."""
     values = [(entry.index, encode_members(_lists(entry.membership))) for entry in entries]
     return _COUNT.pack(len(values)) + b"".join(
         [_ENTRY.pack(index, len(value)) + value for index, value in values]
@@ -138,7 +150,7 @@ def encode_entries(entries: Iterable[MembershipEntry]) -> bytes:
 
 
 def decode_entries(payload: memoryview) -> list[MembershipEntry]:
-    """Decode the result of ``encode_entries``, whose seal was checked."""
+    """Decode the result of ``encode_entries`` from a file whose checksum is right."""
     (count,) = _COUNT.unpack_from(payload)
     at, found = _COUNT.size, []
     for _ in range(count):
@@ -150,7 +162,7 @@ def decode_entries(payload: memoryview) -> list[MembershipEntry]:
 
 
 def membership_in(batch: Batch) -> Membership | None:
-    """The membership in a batch; None if the batch has none. Raises ``CorruptBatch``."""
+    """The membership in a batch; None if the batch contains none. Raises ``CorruptBatch``."""
     if not batch.header.is_control:
         return None
     lists = members_in(batch)

@@ -36,11 +36,13 @@ HELD_FILES_MAX = 512
 _sync_data = getattr(os, "fdatasync", os.fsync)
 
 _guard = threading.Lock()
-"""The lock for ``_closing`` and ``_syncing`` of all files; one suffices, as it is held for nanoseconds."""
+"""The lock for the ``_closing`` and ``_syncing`` fields of all files; one lock suffices, as it is held
+briefly.
+"""
 
 
 class _Descriptor:
-    """The descriptor of a file, closed once the file has no more users.
+    """The descriptor of a file; closed once the file has no more users.
 
     The file itself has no ``__del__``: during that call weak references still return the object, and another
     thread would write to a descriptor that is being closed, or to the next file with this number.
@@ -175,7 +177,7 @@ class OsFile:
             self.end_sync()
 
     def begin_sync(self) -> int | None:
-        """The descriptor to sync, which stays open until ``end_sync``; None for a closed file."""
+        """The descriptor to sync, which stays open until ``end_sync``; None if the file is closed."""
         with _guard:
             if self._closing:
                 return None
@@ -205,7 +207,10 @@ class OsFile:
 
 
 class OsFilesystem:
-    """Files and directories of this machine. ``held_files_max``: the bound of ``hold``."""
+    """Files and directories of this machine.
+
+    ``held_files_max``: the number of files that ``hold`` keeps open.
+    """
 
     __slots__ = ("_held", "_making", "_named")
 
@@ -223,13 +228,14 @@ class OsFilesystem:
         return self._held.hold(file)
 
     def let_go(self, file: File) -> None:
-        """Release a file from ``hold``."""
+        """End the effect of ``hold`` for a file: its last user closes it."""
         self._held.let_go(file)
 
     def _opened(self, open_it: Callable[[Unpack[Arguments]], Opened], *arguments: *Arguments) -> Opened:
-        """Call ``open_it``; if descriptors are short, close held files that are not in use.
+        """Call ``open_it``; if the process is short of descriptors, first close held files that are not in
+        use.
 
-        If that is not enough, a thread that may wait does so: most descriptors are needed only briefly.
+        If that is not enough, a thread that may wait repeats this: most descriptors are needed only briefly.
         """
         for wait_s in (0.0, *_WAITS_S):
             try:
@@ -329,7 +335,9 @@ class OsFilesystem:
             os.close(descriptor)
 
     def tree_bytes(self, path: str) -> int:
-        """The bytes of all files below this directory; files that disappear meanwhile do not count."""
+        """The total size in bytes of all files below this directory; files that disappear meanwhile do not
+        count.
+        """
         total = 0
         for directory, _, names in os.walk(path):
             for name in names:
@@ -338,7 +346,7 @@ class OsFilesystem:
         return total
 
     def free_bytes(self, path: str) -> int:
-        """Free bytes that this process may use, without the system's reserve for the administrator."""
+        """The free bytes that this process may use, without the system's reserve for the administrator."""
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
 

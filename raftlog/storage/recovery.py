@@ -1,19 +1,20 @@
-"""Opening a log after any kind of stop: what is kept, what is cut, what is refused.
+"""Opening a log after any kind of stop: which batches are kept, cut off, or refused as damaged.
 
 The rule is short. Damage *above* the durable end of this replica is a torn tail: the log is cut there, and
 the cut is reported. Damage *at or below* the durable end is corruption: ``LogCorrupt`` is raised, nothing is
 changed, and the replica is repaired from its peers. No bad batch is ever skipped.
 
-The durable end is in the hard state slots: it is raised after every sync and lowered before every
-truncation. The epochs file, too, covers only segments that were synced before it was written. The commit
-hint and the checkpoint prove nothing here: both may be above what was durable on *this* node. Whole batches
+The durable end is in the hard state slots: it is raised after every sync and lowered before every truncation.
+The epochs file, too, covers only segments that were synced before it was written. The commit hint and the
+checkpoint prove nothing here: both may be above the entries that were durable on *this* node. Whole batches
 after the damage prove nothing either: pages that were never synced reach the disk in any order.
 
-Of segments below the offset that the epochs file covers, only the ends are checked; all others completely.
+Of segments below the offset that the epochs file covers, only the beginning and the end are checked; all
+other segments are checked completely.
 
-Entries above the durable end may be in the page cache alone, in pages that the system believes to be
-on the disk because a sync of an earlier process has failed: a sync would not write them. So these entries
-are written again, in place, before they are synced and count as durable.
+Entries above the durable end may be in the page cache alone: if a sync of an earlier process has failed, the
+system believes that these pages are on the disk, and another sync would not write them. So these entries are
+written again, in place, before they are synced and count as durable.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ _REPAIR = "its broker repairs it from the other replicas"
 
 @dataclass(frozen=True, slots=True)
 class TornTail:
-    """The end of a log that was never durable: cut from ``position`` of ``path`` on, with later files."""
+    """The end of a log that was never durable.
+
+    It is cut off from ``position`` of ``path`` on, with later files.
+    """
 
     path: str
     position: int
@@ -49,7 +53,7 @@ class TornTail:
 
 @dataclass(slots=True)
 class Recovery:
-    """Findings and repairs of an opening, for the caller's log; all empty after an orderly stop."""
+    """Findings and repairs of the opening of one log; all fields are empty after an orderly stop."""
 
     torn_tail: TornTail | None = None
     rebuilt: list[str] = field(default_factory=list)  # sidecar files that were missing or damaged
@@ -96,7 +100,7 @@ def _bases_in(names: list[str]) -> list[int]:
 
 
 def open_log(filesystem: Filesystem, directory: str, interval_bytes: int, *, is_rejoining: bool) -> OpenedLog:
-    """Open, check and repair a log. Raises ``LogCorrupt`` for damage that needs the peers."""
+    """Open, check and repair a log. Raises ``LogCorrupt`` for damage that only the peers can repair."""
     opening = _Opening(filesystem, directory, interval_bytes)
     try:
         return opening.run(is_rejoining=is_rejoining)
@@ -147,7 +151,9 @@ class _Opening:
         return OpenedLog(self.state, self.epochs, covers, self.members, self.segments, self.recovery)
 
     def _finish_joins(self, names: list[str]) -> list[int]:
-        """Remove segments that compaction had joined before a crash; return the bases of the others."""
+        """Remove segments that compaction had joined before a crash; return the bases of the
+        other segments.
+        """
         joined = joined_segments(self.filesystem, self.directory, names)
         for base in sorted(joined):
             self._remove(base)
@@ -159,7 +165,8 @@ class _Opening:
         return [base for base in _bases_in(names) if base not in joined]
 
     def _finish_deletion(self, bases: list[int]) -> list[int]:
-        """Remove segments below the log start, whose deletion a crash has interrupted.
+        """Remove segments below the log start, whose deletion was interrupted by a crash; return the other
+        bases.
 
         A log begins with a segment, or after a snapshot that has replaced all segments.
         """
@@ -178,7 +185,7 @@ class _Opening:
         self.filesystem.remove(path + INDEX_SUFFIX)
 
     def _check(self, bases: list[int], covers: int) -> list[File]:
-        """Fill ``segments`` and ``epochs`` from the files; return the files that were read completely."""
+        """Fill ``segments`` and ``epochs`` from the files; return the files whose batches were all read."""
         files: list[File] = []
         expected: int = self.state.state.log_start
         for at, base in enumerate(bases):
@@ -212,7 +219,9 @@ class _Opening:
         return files
 
     def _check_terms(self) -> None:
-        """Compare all leader epochs with the durable end: the checksums of batches do not cover them."""
+        """Compare all leader epochs with the durable end, because the checksums of batches do not
+        cover them.
+        """
         state = self.state.state
         found = self.epochs.durable_end(state.log_start, state.before, state.durable_index)
         if state.durable_end.terms != UNKNOWN_TERMS and found != state.durable_end:
@@ -274,7 +283,7 @@ class _Opening:
         return summary
 
     def _forget_epochs(self) -> None:
-        """Remove the epochs file: a repair has put entries that it covers into the active segment.
+        """Remove the epochs file: a repair has put entries that the file covers into the active segment.
 
         Cuts of the active segment ignore the file. The entries that it covers are in the log, and durable.
         """
@@ -318,13 +327,15 @@ class _Opening:
             self.members.note(batch.base_offset, membership)
 
     def _begin(self, base: int, files: list[File]) -> None:
-        """Create the active segment: the log is new, or its active segment was lost."""
+        """Create an active segment: the log is new, or its active segment was lost."""
         segment = Segment(self.filesystem, self.directory, base, self.interval_bytes)
         self.segments.append(segment)
         files.append(segment.create())
 
     def _make_durable(self, files: list[File]) -> None:
-        """Sync the entries that were found, which now count as durable, and close rolled segments."""
+        """Sync the entries that were found, so that they count as durable, and close all segments but the
+        last.
+        """
         for file in files:
             file.truncate(file.size)  # repeats a cut whose sync failed
             file.sync()
@@ -341,7 +352,9 @@ class _Opening:
         self._remove_stray_indexes()
 
     def _remove_stray_indexes(self) -> None:
-        """Remove the indexes of open or lost segments: closing a segment writes its index."""
+        """Remove the indexes of the active segment and of lost segments: a segment's index is written at its
+        close.
+        """
         closed = {f"{segment.base:020d}{INDEX_SUFFIX}" for segment in self.segments[:-1]}
         for name in self.filesystem.list_directory(self.directory):
             if name.endswith(INDEX_SUFFIX) and name not in closed:

@@ -1,11 +1,12 @@
 """The last known progress of the replicas on this disk, by which a restored older folder is detected.
 
 A folder that was restored from a backup has lost votes and acknowledgements, and its files agree with each
-other. So the data directory has a note of each replica outside of its folder: a term, a vote and an entry
-that were durable in the folder. A log that lacks one of these is an older copy.
+other. So the data directory has a note of each replica outside of the replica's folder: a term, a vote and an
+entry that were durable in the folder. A log that lacks one of these is an older copy.
 
 ``<data>/replica_progress``, kept twice (``twin_file``), holds the notes by group. They are written at
-intervals and when the broker stops, so a loss since the last note is not noticed.
+intervals and when the broker stops. So a restored folder that lacks only what came after the last note is not
+detected.
 
 Decides: whether a log is behind its note. Leaves to others: when notes are written
 (``raftlog.hosting.progress_keeper``), and the treatment of such a log (``raftlog.hosting.opener``).
@@ -39,7 +40,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
     is_only: bool  # whether the replica is the group's only member
 
     def missing_in(self, log: SegmentedLog) -> str:
-        """The progress that a log has lost, as text for people; empty if the log has lost nothing."""
+        """The part of this progress that a log lacks, as text for people; empty if the log lacks nothing."""
         state = log.durable_hard_state
         if state.term < self.term:
             return f"its log knows term {state.term}, but had term {self.term}"
@@ -79,11 +80,12 @@ class ReplicaProgress:
         return cls(filesystem, data_directory, notes or {})
 
     def of(self, group: GroupId) -> Progress | None:
-        """The newest note of a replica."""
+        """The newest note about the replica of a group; None without a note."""
         return self._notes.get(group)
 
     def keep(self, notes: Mapping[GroupId, Progress], held: Container[GroupId]) -> None:
-        """Replace the notes of the groups in ``notes``; remove older notes of groups that are not ``held``.
+        """Replace the notes of the groups in ``notes``; remove older notes of groups that are not in
+        ``held``.
 
         Durable on return. On ``OSError`` no note has changed.
         """

@@ -1,9 +1,9 @@
-"""The replicas that this disk has held, by which a new replica is told from one with lost files.
+"""The replicas that this disk has held: they show whether a replica without files is new or has lost them.
 
 Two small files in the data directory, each kept twice (``twin_file``): ``disk_id``, a random number, and
-``replicas``, the same number and the ids of all groups that were ever opened here. A group is added once its
-folder is durable and before its replica sends its first message. So a registered replica without files may
-have voted and acknowledged; an unregistered replica has not.
+``replicas``, with the same number and the ids of all groups that were ever opened here. A group is added once
+its folder is durable and before its replica sends its first message. So a registered replica without files
+may have voted and acknowledged; an unregistered replica has not.
 
 If either file is lost, or the two name different disks, the disk gets a new id: all other brokers then treat
 it as an empty disk, and no missing replica counts as new.
@@ -59,7 +59,7 @@ class ReplicaRegistry:
 
     @classmethod
     def open(cls, filesystem: Filesystem, data_directory: str, rng: random.Random) -> ReplicaRegistry:
-        """Read the directory; ``rng`` draws the id of a disk without an id. Raises ``OSError``."""
+        """Read the two files; ``rng`` draws the id of a disk that has none. Raises ``OSError``."""
         filesystem.make_directories(data_directory)
         disk_id = _load(filesystem, data_directory, DISK_FILE, str)
         kept = _load(filesystem, data_directory, REPLICAS_FILE, _Kept)
@@ -72,7 +72,7 @@ class ReplicaRegistry:
         return registry
 
     def begin_again(self, rng: random.Random) -> None:
-        """Give this older copy of a disk a new id, without registered replicas.
+        """Give this disk, an older copy, a new id; no replica is registered under the new id.
 
         Raises ``OSError``.
         """
@@ -86,11 +86,11 @@ class ReplicaRegistry:
 
     @property
     def groups(self) -> frozenset[GroupId]:
-        """The groups of all replicas that were opened here."""
+        """The groups of all replicas that were ever opened on this disk."""
         return self._groups
 
     def has_held(self, group: GroupId) -> bool:
-        """Whether a replica of this group was opened here."""
+        """Whether a replica of this group was ever opened on this disk."""
         return group in self._groups
 
     def is_older_copy(self, group: GroupId) -> bool:
@@ -98,11 +98,17 @@ class ReplicaRegistry:
         return self._is_older_copy and group not in self._groups
 
     def add(self, groups: Iterable[GroupId]) -> None:
-        """Register groups whose replicas are open here. Durable on return. On ``OSError`` nothing changes."""
+        """Register groups whose replicas are open on this disk. Durable on return.
+
+        On ``OSError`` nothing changes.
+        """
         self._replace(self._groups | frozenset(groups))
 
     def keep_only(self, groups: Iterable[GroupId]) -> None:
-        """Forget all other groups: deleted groups, whose ids are never used again. Raises ``OSError``."""
+        """Forget all groups except these: the others are deleted, and their ids are never used again.
+
+        Raises ``OSError``.
+        """
         self._replace(self._groups & frozenset(groups))
 
     def _replace(self, groups: frozenset[GroupId]) -> None:

@@ -1,7 +1,8 @@
 """The rule of retention: which old segments to delete. A pure decision over numbers.
 
-Whole closed segments are deleted from the oldest on, never one that reaches the commit index. So only
-committed entries are deleted, and the newest committed entry always stays, except in a log that is closed.
+Whole closed segments are deleted from the oldest on, but no segment that reaches the commit index. So only
+committed entries are deleted, and the newest committed entry always stays, except in a log that takes no more
+records.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ NEVER_CUT = Index(0)
 
 @dataclass(frozen=True, slots=True)
 class ClosedSegment:
-    """A closed segment, with the numbers that retention needs."""
+    """A closed segment, with the numbers that the rule of retention needs."""
 
     base: Index
     last: Index
@@ -27,7 +28,7 @@ class ClosedSegment:
     stored_ms: int  # the time when its newest batch was stored, by the clocks of brokers
 
     def is_same_as(self, other: ClosedSegment) -> bool:
-        """Whether both describe one file; its storage time may have become known meanwhile."""
+        """Whether both values describe one file; its storage time may have become known between them."""
         return (self.base, self.last, self.size_bytes) == (other.base, other.last, other.size_bytes)
 
 
@@ -35,12 +36,11 @@ class ClosedSegment:
 class RetentionLimits:
     """The topic's ``retention.ms`` and ``retention.bytes`` (-1: no limit), and further limits.
 
-    Records from ``kept_from`` on stay whatever the limits. So do records from ``archived_up_to`` on, if
-    the topic requires that they are archived first. Records below ``consumed_up_to`` may be deleted at any
-    age: all readers for whom they were kept have consumed them. The active segment is closed if it begins at
-    or below ``closed_up_to``, as no records follow: its age is then the age of its newest record.
-    ``log_start`` is replicated: readers below it are refused already, on this replica and on each later
-    leader.
+    Records from ``kept_from`` on stay whatever the limits. So do records from ``archived_up_to`` on, if the
+    topic requires that they are archived first. Records below ``consumed_up_to`` may be deleted at any age:
+    all readers for whom they were kept have consumed them. The active segment is closed if it begins at or
+    below ``closed_up_to``, as no records follow: its age is then the age of its newest record. ``log_start``
+    is replicated: this replica and each later leader refuse reads below it.
     """
 
     retention_ms: int = TWO_WEEKS_MS

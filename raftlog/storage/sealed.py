@@ -13,7 +13,10 @@ OVERHEAD_BYTES = 8
 
 
 def seal(magic: bytes, *payload: Buffer) -> bytes:
-    """The bytes to store. ``magic`` names kind and version, so that no file is mistaken for another kind."""
+    """The bytes of a sealed file.
+
+    ``magic`` names kind and version, so that no file is taken for another kind.
+    """
     checksum = crc32c(magic)
     for piece in payload:
         checksum = crc32c(piece, checksum)
@@ -21,7 +24,7 @@ def seal(magic: bytes, *payload: Buffer) -> bytes:
 
 
 def unseal(magic: bytes, data: bytes | bytearray) -> memoryview | None:
-    """The payload; None for bytes that ``seal`` did not make with this ``magic``."""
+    """The payload of a sealed file; None for bytes that ``seal`` did not create with this ``magic``."""
     if len(data) < OVERHEAD_BYTES or data[:4] != magic:
         return None
     body = memoryview(data)[:-4]

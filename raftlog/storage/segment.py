@@ -1,9 +1,9 @@
 """One segment: a file of contiguous whole batches, and the search for positions in it.
 
-The active segment has its index in memory, and the exact positions of its newest batches; its file stays
-open between its uses while it is among the most recently used (``held_files``). A closed segment is five
-numbers in memory: its file is opened for a read and closes itself when the last reader releases it; its index
-is loaded by the first read that needs it.
+The active segment has its index in memory, and the exact positions of its newest batches; its file stays open
+between its uses while it is among the most recently used (``held_files``). A closed segment is five numbers
+in memory. Its file is opened for a read and closes itself when the last reader releases it; its index is
+loaded by the first read that needs it.
 
 A sync takes a third less time if an append has changed neither the length of its file nor the file's blocks.
 So the file of a segment with small appends is filled in advance with zeros. Zeros at the end of a file do not
@@ -46,7 +46,7 @@ _FILL_AFTER = 4  # the number of appends after opening that are not preceded by 
 
 
 class Place(NamedTuple):
-    """The bytes ``position..end`` and the offsets ``base..last`` of a batch."""
+    """The place of a batch: the bytes ``position..end`` of the file and the offsets ``base..last``."""
 
     position: int
     end: int
@@ -135,14 +135,16 @@ class Segment:
         return copy
 
     def adopt_index(self, copy: Segment) -> bool:
-        """Keep the index that a copy of this closed segment has loaded; return whether it was adopted."""
+        """Use the index that a copy of this closed segment has loaded; return whether it was used."""
         if self._index is not None or copy._index is None or copy.summary != self.summary:
             return False
         self._index = copy._index
         return True
 
     def note(self, header: BatchHeader, now_ms: int = NOT_DATED) -> None:
-        """Note a batch that was appended to the file; ``now_ms``: the time of its arrival, if known."""
+        """Note a batch that was appended to the file; ``now_ms`` is the time of its arrival, if that is
+        known.
+        """
         base = header.base_offset
         position = self.size
         index = self._index
@@ -159,7 +161,7 @@ class Segment:
         self.size = position + header.batch_length + BATCH_OVERHEAD
 
     def close(self) -> None:
-        """Become a closed segment: write the index file, release the memory and the file."""
+        """Close the segment: write its index file, and release its memory and its file."""
         assert self._index is not None
         write_index(self._filesystem, self.path + INDEX_SUFFIX, self._index, self.summary)
         self.let_go()
@@ -172,13 +174,13 @@ class Segment:
         self._index = None
 
     def create(self) -> File:
-        """Become the active segment, with a new file; its name is not durable yet."""
+        """Make this the active segment, with a new file whose name is not durable yet."""
         file = self._filesystem.open(self.path + LOG_SUFFIX, create=True)
         self.activate(file)
         return file
 
     def activate(self, file: File) -> None:
-        """Become the active segment; the caller keeps the file until it is synced."""
+        """Make this the active segment; the caller holds ``file`` until it is synced."""
         self.is_active = True
         self._hold(file)
 
@@ -190,7 +192,7 @@ class Segment:
         return file
 
     def open_to_cut(self) -> File:
-        """The file, which all readers share while the caller keeps it.
+        """The file of a segment to be cut; all readers share this file while the caller holds it.
 
         A file that is opened between the truncation on the disk and ``reopen`` is shorter than ``size``, and
         would count as damaged.
@@ -202,8 +204,8 @@ class Segment:
     def append(self, buffers: Sequence[Buffer], size_bytes: int, fill_up_to: int) -> File:
         """Write whole batches to the active segment's file; the caller must then ``note`` each batch.
 
-        The caller keeps the file until it is synced. Zeros are written up to ``fill_up_to`` at most. Raises
-        ``OSError`` (EMFILE) if too many files wait for their syncs.
+        The caller holds the returned file until it is synced. Zeros are written up to ``fill_up_to`` at most.
+        Raises ``OSError`` (EMFILE) if too many files wait for their syncs.
         """
         file = self._opened()
         if not self._hold(file):
@@ -219,7 +221,7 @@ class Segment:
         return file
 
     def _fill(self, file: File, end: int, limit: int) -> None:
-        """Write zeros after the end, but only after some appends: most segments get few appends."""
+        """Write zeros after the end, but only in a segment with several appends: most segments get few."""
         self._appends += 1
         length = min(max(end, FILL_BYTES_MIN), FILL_BYTES_MAX, limit - end)
         if self._appends > _FILL_AFTER and length > 0:
@@ -231,7 +233,7 @@ class Segment:
                 self._filled = end + length
 
     def end_fill(self) -> None:
-        """Cut the zeros off the active segment's file. Waits for the disk."""
+        """Cut the zeros off the end of the active segment's file. Waits for the disk."""
         if self._filled > self.size:
             file = self._opened()
             file.truncate(self.size)
@@ -260,7 +262,9 @@ class Segment:
         return file
 
     def let_go(self) -> File | None:
-        """Become inactive; return the file if it is open. It closes itself once it is synced and read."""
+        """Stop being the active segment; return the file if it is open, which closes itself after its last
+        use.
+        """
         file = None if self._file is None else self._file()
         self.is_active, self._file = False, None
         if file is not None:
@@ -275,7 +279,7 @@ class Segment:
     def known_end(self, last: int) -> tuple[int, int]:
         """The end of the batch that ends with ``last``, or of an earlier batch, and that batch's last offset.
 
-        Of all such ends, the newest that is known without reading the disk.
+        The result is the newest such end that is known without reading the disk.
         """
         if last >= self.last:
             return self.size, self.last
@@ -286,7 +290,7 @@ class Segment:
         return position, offset - 1
 
     def locate(self, file: File, offset: int) -> Place:
-        """The position of the batch that contains ``offset``, which must be in ``base..last``."""
+        """The place of the batch that contains ``offset``, which must be in ``base..last``."""
         tail = self._tail_offsets
         at = bisect_right(tail, offset) - 1
         if at >= 0:
@@ -298,7 +302,7 @@ class Segment:
         return Place(position, position + header.size_bytes, header.base_offset, header.last_offset)
 
     def locate_end(self, file: File, limit: int) -> tuple[int, int]:
-        """The last boundary between batches at or before byte ``limit``, and the last offset before it."""
+        """The last end of a batch at or before byte ``limit``, and the last offset of that batch."""
         if limit >= self.size:
             return self.size, self.last
         at = bisect_right(self._tail_positions, limit) - 1
@@ -311,9 +315,10 @@ class Segment:
         raise self._corrupt(self.size, "the batches end early")
 
     def headers_back(self, file: File, offset: int, count: int) -> list[BatchHeader]:
-        """The headers of about ``count`` batches, newest first, from the batch with ``offset`` back.
+        """The headers of about ``count`` batches, newest first, starting with the batch that contains
+        ``offset``.
 
-        Fewer headers if the segment begins.
+        Fewer headers if the beginning of the segment is reached.
         """
         found: list[BatchHeader] = []
         while len(found) < count and offset >= self.base:
@@ -324,9 +329,10 @@ class Segment:
         return found
 
     def locate_time(self, file: File, timestamp_ms: int, first: int) -> BatchHeader | None:
-        """The header of the first batch of user records that reaches a time and ends at ``first`` or later.
+        """The header of the first batch that has a user record at or after a time and ends at ``first`` or
+        later.
 
-        A damaged timestamp could make a reader skip records, so all batches that are passed over are checked.
+        A damaged timestamp could make a reader miss records, so every batch that the search skips is checked.
         """
         if timestamp_ms > self.max_timestamp or self.last < max(first, self.base):
             return None
@@ -339,7 +345,9 @@ class Segment:
         raise self._corrupt(self.size, f"no batch reaches the time {timestamp_ms}")
 
     def reopen(self, file: File, index: SparseIndex, place: Place) -> None:
-        """Become active again, after the batch at ``place`` and all later batches were cut off ``file``."""
+        """Make this the active segment again, after the batch at ``place`` and all later batches were cut off
+        ``file``.
+        """
         self.size = place.position
         self._filled = 0
         index = self._index = index.copy()  # a reader on another thread may use the old index
@@ -356,7 +364,7 @@ class Segment:
 
     @property
     def index(self) -> SparseIndex:
-        """The index: from memory, from its file, or built from the batches (without writing a file)."""
+        """The segment's index: from memory, from its file, or built from the batches (no file is written)."""
         if self._index is None:
             path = self.path + INDEX_SUFFIX
             self._index = load_index(self._filesystem, path, self.summary, self._interval_bytes)
@@ -374,7 +382,7 @@ class Segment:
         self._index = index
 
     def _checked(self, file: File, offset: int, position: int) -> Iterator[BatchHeader]:
-        """The headers from an entry of the index on, with a check of each batch's checksum."""
+        """Yield the headers from an entry of the index on, after a check of each batch's checksum."""
         try:
             for _, batch in walk_batches(file, position, self.size, offset):
                 yield batch.header
@@ -382,7 +390,9 @@ class Segment:
             raise self._corrupt(error.position, error.reason) from None
 
     def _walk(self, file: File, offset: int, position: int) -> Iterator[tuple[int, BatchHeader]]:
-        """The headers from an entry of the index on; raises unless their offsets follow one another."""
+        """Yield positions and headers from an entry of the index on; raise unless the offsets follow one
+        another.
+        """
         try:
             yield from walk_headers(file, position, self.size, offset)
         except BatchDamaged as error:
@@ -391,7 +401,7 @@ class Segment:
     def _walk_up_to(
         self, file: File, first: int, position: int, offset: int
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Positions and headers of batches, up to the batch that contains ``offset``."""
+        """Yield positions and headers of batches, up to the batch that contains ``offset``."""
         for place in self._walk(file, first, position):
             yield place
             if place[1].last_offset >= offset:

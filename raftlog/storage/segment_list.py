@@ -30,20 +30,22 @@ class SegmentList:
 
     @property
     def closed(self) -> list[Segment]:
-        """All closed segments."""
+        """All segments except the active one, oldest first."""
         return self._segments[:-1]
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all segments."""
+        """The total size in bytes of all segments."""
         return sum(segment.size for segment in self._segments)
 
     def position_of(self, index: int) -> int:
-        """The position in the list of the segment that contains the index."""
+        """The position in this list of the segment that contains the index."""
         return bisect_right(self._bases, index) - 1
 
     def base_from(self, index: int) -> Index | None:
-        """The base offset of the first segment that begins at ``index`` or later."""
+        """The base offset of the first segment that begins at ``index`` or later; None without such a
+        segment.
+        """
         if index > self._bases[-1]:
             return None
         return Index(self._bases[bisect_left(self._bases, index)])
@@ -74,7 +76,7 @@ class SegmentList:
         return dropped
 
     def replace(self, segment: Segment) -> None:
-        """Put a closed segment in place of the segments that it covers."""
+        """Put a closed segment in the place of all segments whose offsets it covers."""
         at, end = self.position_of(segment.base), self.position_of(segment.last) + 1
         self._loaded = [loaded for loaded in self._loaded if loaded not in self._segments[at:end]]
         self._segments[at:end], self._bases[at:end] = [segment], [segment.base]
@@ -91,18 +93,18 @@ class SegmentList:
         return SegmentList(copies)
 
     def adopt_indexes(self, part: SegmentList) -> None:
-        """Keep the indexes that a part has loaded, for the next reader of its segments."""
+        """Use the indexes that a part has loaded for the next readers of its segments."""
         for copy in part._segments:
             mine = self._segments[max(self.position_of(copy.base), 0)]
             if mine is not self.active and mine.adopt_index(copy):
                 self._note_loaded(mine)
 
     def recent(self, first: int, last: int, bytes_max: int, terms: Sequence[EntryId]) -> LogRange | None:
-        """The result of ``read`` if memory alone is enough, else None."""
+        """The result of ``read`` if it can be found without the disk, else None."""
         return self.read(first, last, bytes_max, terms) if first >= self.active.recent_from else None
 
     def read(self, first: int, last: int, bytes_max: int, terms: Sequence[EntryId]) -> LogRange:
-        """Whole batches from the batch with ``first`` on; see ``StoredBatches.read``.
+        """Find whole batches, beginning with the batch that contains ``first``; see ``StoredBatches.read``.
 
         Both indexes are in the log. ``terms`` are the first entries of the terms from ``first`` on.
         """
@@ -129,14 +131,18 @@ class SegmentList:
         return LogRange(Index(place.base), Index(found), tuple(runs))
 
     def headers_back(self, last: int, count: int) -> list[BatchHeader]:
-        """Headers up to ``last``, which is in the log, newest first; see ``LogReader.headers_back``."""
+        """Headers of batches, newest first, starting with the batch of ``last``; see
+        ``LogReader.headers_back``.
+        """
         segment = self._segments[self.position_of(last)]
         found = segment.headers_back(segment.open_file(), last, count)
         self._note_loaded(segment)
         return found
 
     def find_time(self, timestamp_ms: int, first: int) -> BatchHeader | None:
-        """The first batch that ends at ``first`` or later and reaches the time with its max timestamp."""
+        """The first batch with a user record at or after the time that ends at ``first`` or later; None
+        without one.
+        """
         for segment in self._reaching(timestamp_ms, first):
             header = segment.locate_time(segment.open_file(), timestamp_ms, first)
             self._note_loaded(segment)
@@ -145,7 +151,7 @@ class SegmentList:
         return None
 
     def part_at_time(self, timestamp_ms: int, first: int) -> SegmentList | None:
-        """A copy of the first segment that ``find_time`` searches; None if no segment reaches the time."""
+        """A copy of the first segment that ``find_time`` must search; None if no segment reaches the time."""
         segment = next(self._reaching(timestamp_ms, first), None)
         return None if segment is None else SegmentList([segment.copy()])
 
@@ -162,13 +168,13 @@ class SegmentList:
 
 
 def terms_from(first: int, terms: Sequence[EntryId]) -> Sequence[EntryId]:
-    """The first entries of the terms that apply from an entry on."""
+    """The part of ``terms`` (first entries of terms) that applies to the entries from ``first`` on."""
     passed = sum(1 for entry in terms if entry.index <= first)
     return terms[max(passed - 1, 0) :]
 
 
 def _end_of_run(segment: Segment, file: File, start: int, last: int, bytes_max: int) -> tuple[int, int]:
-    """The end of a run in one segment: after the batch that contains ``last``, or before the limit."""
+    """The end of a read in one segment: after the batch that contains ``last``, or before ``bytes_max``."""
     if last >= segment.last:
         end, found = segment.size, segment.last
     else:

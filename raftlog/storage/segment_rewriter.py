@@ -5,8 +5,8 @@ Decides: what is checked of a segment before it is copied. Leaves to others: whi
 
 <base>.log.compacted   the new file: written, synced, then renamed to <base>.log
 
-A crash before the rename leaves the old segments, and a file that is removed when the log is opened. A crash
-after the rename may leave segments that the new file has joined: see ``joined_segments``.
+A crash before the rename leaves the old segments, and the new file, which is removed when the log is opened.
+A crash after the rename may leave segments that the new file has joined: see ``joined_segments``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ class SegmentReader:
         self._expected: int = segment.base
 
     def read(self, bytes_max: int) -> list[Batch]:
-        """The next batches of about ``bytes_max``; empty only at the end. Raises ``LogCorrupt``."""
+        """Read the next batches, of about ``bytes_max``; empty only at the segment's end.
+
+        Raises ``LogCorrupt``.
+        """
         batches: list[Batch] = []
         size = 0
         try:
@@ -81,7 +84,7 @@ class SegmentReader:
 
 @dataclass(frozen=True, slots=True)
 class RewrittenSegment:
-    """A synced file that may replace ``old``: one segment, or several neighbours."""
+    """A synced new file that may replace ``old``: one segment, or several neighbours."""
 
     old: tuple[ClosedSegment, ...]
     path: str
@@ -102,7 +105,10 @@ class RewrittenSegment:
 
 
 class SegmentRewriter:
-    """Writes the new file of one or several segments. Blocks; the log uses it after ``replace_change``."""
+    """Writes the new file for one or several segments.
+
+    Blocks; the log uses the file after ``replace_change``.
+    """
 
     def __init__(
         self,
@@ -122,7 +128,7 @@ class SegmentRewriter:
 
     @property
     def size(self) -> int:
-        """The number of bytes written."""
+        """The number of bytes written so far."""
         return self._file.size
 
     def add(self, batches: Sequence[Batch]) -> None:
@@ -151,13 +157,13 @@ class SegmentRewriter:
         return RewrittenSegment(self._old, self._path, summary, self._index)
 
     def abandon(self) -> None:
-        """Close and remove the file."""
+        """Close the new file and remove it."""
         self._file.close()
         self._filesystem.remove(self._path)
 
 
 def compacted_files(names: Sequence[str]) -> Iterator[str]:
-    """Names of compacted files that a crash has left, half-written or not renamed."""
+    """Yield the names of compacted files that a crash has left, half-written or not renamed."""
     return (name for name in names if name.endswith(LOG_SUFFIX + COMPACTED_SUFFIX))
 
 

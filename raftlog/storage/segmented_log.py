@@ -58,7 +58,7 @@ class SegmentedLog(LogChanges):
         *,
         is_rejoining: bool = False,
     ) -> SegmentedLog:
-        """Open or create the log; see its ``recovery`` for repairs. Raises ``LogCorrupt``.
+        """Open or create the log; its ``recovery`` has the repairs that were made. Raises ``LogCorrupt``.
 
         A log that is created ``is_rejoining`` belongs to a replica that may have voted and acknowledged
         before: see ``HardState``. An existing log keeps the flag of its creation.
@@ -83,7 +83,7 @@ class SegmentedLog(LogChanges):
         self._settings = settings
 
     def store_initial_membership(self, membership: Membership) -> None:
-        """Keep the membership before the first entry, if none is kept yet; durable with the next sync."""
+        """Store the membership before the first entry, if none is stored yet; durable with the next sync."""
         if self._members.base(self.first_index) is None:
             self._members.keep_base(
                 self.first_index, MembershipEntry(Index(self.first_index - 1), membership)
@@ -105,7 +105,11 @@ class SegmentedLog(LogChanges):
             at = self._append_run(batches, at)
 
     def _append_run(self, batches: Sequence[Batch], at: int) -> int:
-        """Write as many batches as fit into the active segment, at least one; return the next position."""
+        """Write as many batches as fit into the active segment, at least one; return the position of the
+        next.
+
+        Positions count the batches in ``batches``.
+        """
         size, size_max = self._active.size, self._settings.segment_bytes
         now_ms = self._clock.wall_ms()
         if size and (size + len(batches[at].data) > size_max or self._is_due(now_ms)):
@@ -136,14 +140,16 @@ class SegmentedLog(LogChanges):
         return at
 
     def roll_if_due(self) -> bool:
-        """Close the active segment if it is older than ``segment_ms``, so that retention can reach it."""
+        """Close the active segment if it is older than ``segment_ms``, so that retention can delete it."""
         due = self._active.size > 0 and self._is_due(self._clock.wall_ms()) and not self.is_changing
         if due:
             self._roll()
         return due
 
     def roll_up_to(self, index: Index) -> bool:
-        """Close the active segment if it has an entry up to ``index``, so that retention can reach it."""
+        """Close the active segment if it has an entry at or below ``index``, so that retention
+        can delete it.
+        """
         active = self._active
         is_wanted = active.size > 0 and active.base <= index and not self.is_changing
         if is_wanted:
@@ -164,7 +170,7 @@ class SegmentedLog(LogChanges):
         return now_ms - self._active_since_ms >= self._settings.segment_ms
 
     def date(self, now_ms: int) -> None:
-        """Set the storage time of segments with an unknown one to ``now_ms``.
+        """Set the storage time of segments whose time is unknown to ``now_ms``.
 
         The time is unknown after a crash if producers set the times of records.
         """
@@ -177,12 +183,12 @@ class SegmentedLog(LogChanges):
         self._state.set_hard_state(hard_state)
 
     def note_commit_index(self, commit_index: Index) -> None:
-        """Keep a commit hint, written with the next sync and at ``close``."""
+        """Keep a commit index as a hint, written with the next sync and at ``close``."""
         if commit_index > self._commit:
             self._commit = commit_index
 
     def tick(self) -> None:
-        """Allow the next sync to note the durable end, once per tick."""
+        """Allow the next sync to record the durable end again; called once a tick."""
         self._may_note_end = True
 
     def take_sync(self) -> Sync | None:
@@ -223,7 +229,7 @@ class SegmentedLog(LogChanges):
         return self._epochs.encode(covers, self._members.below(covers))
 
     def sync_finished(self, sync: Sync) -> None:
-        """Raise ``durable_index`` up to where this and all earlier syncs have finished."""
+        """Raise ``durable_index`` after this sync, up to the entries that all finished syncs cover."""
         assert isinstance(sync, LogSync)
         sync.is_finished = True
         self._epochs_due |= sync.missed_epochs
@@ -231,7 +237,7 @@ class SegmentedLog(LogChanges):
             self._durable = max(self._durable, self._syncs.pop(0).covers)
 
     def rewrite_change(self) -> LogChange:
-        """Write slots and epochs again from memory, after damage to them on the disk."""
+        """The change that writes slots and epochs again from memory, after damage to them on the disk."""
 
         def run() -> None:
             with self._failure.is_final():
@@ -243,7 +249,10 @@ class SegmentedLog(LogChanges):
         return LogChange(run, finish, is_long=False)
 
     def close_change(self, checkpoint: tuple[Index, bytes] | None = None) -> LogChange | None:
-        """Sync, write checkpoint and commit hint, close the files; after a failed sync only close them."""
+        """The change that syncs, writes checkpoint and commit hint, and closes the files.
+
+        After a failed sync it only closes the files.
+        """
         if self._closed:
             return None
         self._closed = True
@@ -293,5 +302,5 @@ class SegmentedLog(LogChanges):
                 raise
 
     def close(self) -> None:
-        """Sync, write the commit hint, close the files. Blocks."""
+        """Sync, write the commit hint, and close the files. Blocks."""
         carry_out(self.close_change())

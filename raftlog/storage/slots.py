@@ -1,9 +1,9 @@
 """One slot of the hard state as bytes: encoding, decoding, and the diagnosis of damage.
 
-Decides: whether an unreadable slot was being written when power was lost (nothing depended on
-it) or was damaged later (it may have held a vote that counts). The sequence number is written again
-after the sealed values: an interrupted write leaves two different numbers, damage leaves equal ones.
-A single flipped bit is found by trying all bits, and turned back.
+Decides: whether an unreadable slot was being written when power was lost (nothing depended on it) or was
+damaged later (it may have held a vote that counts). The sequence number is written again after the sealed
+values: an interrupted write leaves two different numbers, damage leaves equal numbers. A single flipped bit
+is found by trying all bits, and is corrected.
 
 Leaves to others: which of two slots counts, and the consequences of a lost slot (``durable_state``).
 """
@@ -33,7 +33,9 @@ UNKNOWN_TERMS = 1 << 32  # the checksum of terms that were not read; no real che
 
 
 class DurableEnd(Struct, frozen=True):
-    """The durable end: entries up to ``last`` were durable; ``terms`` is a checksum of the terms' starts."""
+    """The durable end: all entries up to ``last`` were durable; ``terms`` is a checksum of the
+    terms' starts.
+    """
 
     last: EntryId
     terms: int
@@ -48,7 +50,9 @@ INDEX_MAX = Index((1 << 62) - 1)
 
 
 def given_up(term: Term) -> DurableEnd:
-    """A durable end above any log: the log is being replaced by that of a leader of ``term`` or later."""
+    """The durable end of a log that a log of a leader of ``term`` or later is replacing: it is
+    above any log.
+    """
     return DurableEnd(EntryId(term, INDEX_MAX), UNKNOWN_TERMS)
 
 
@@ -72,7 +76,7 @@ class ReplicaState:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether a leader's log is replacing this one, so that nothing in the directory counts."""
+        """Whether a leader's log is replacing this log, so that no file in the directory counts."""
         return self.durable_index == INDEX_MAX
 
 
@@ -140,7 +144,10 @@ def read_slot(filesystem: Filesystem, path: str) -> Slot | SlotError:
 
 
 def highest_number(filesystem: Filesystem, path: str) -> int:
-    """The highest sequence number in a torn slot. Its reuse could make two torn writes look like damage."""
+    """The highest sequence number in a torn slot.
+
+    If it were used again, two torn writes could look like damage.
+    """
     data = filesystem.read_file(path)
     return max(int.from_bytes(data[at : at + _SEQUENCE.size]) for at in (4, _SEALED_BYTES))
 

@@ -1,9 +1,9 @@
 """The sparse index of one segment: offset to position, time to offset, about one entry per 4 KB.
 
 The index can be rebuilt from the segment. So its file is written without a sync, and is used only if its
-checksum and the size of the segment agree. Entry i has a batch's base offset, its position, and
-the newest timestamp of all user batches *before* it. Timestamps may go back and forth, but the first batch
-that reaches a time is just before the first entry with such a timestamp.
+checksum is right and it names the present size of the segment. Entry i has a batch's base offset, its
+position, and the newest timestamp of all user batches *before* it. Timestamps may go back and forth, but the
+first batch that reaches a time is just before the first entry with such a timestamp.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.sealed import OVERHEAD_BYTES, seal, unseal
 
 NOT_DATED = (1 << 63) - 1
-"""The storage time of a segment whose time is unknown, so that the segment is never old."""
+"""The storage time of a segment whose time is unknown: so late that the segment is never old."""
 INDEX_INTERVAL_BYTES: Final = 4096  # the bytes of a segment between two entries
 _MAGIC = b"RLI1"
 _SUMMARY = struct.Struct(">qqqqqiI")
@@ -43,13 +43,15 @@ class SegmentSummary:
 
 
 def stored_by(header: BatchHeader, now_ms: int = NOT_DATED) -> int:
-    """The time (ms) when a batch was stored: its leader's stamp, or ``now_ms`` if producers set the times."""
+    """The time (ms) when a batch was stored: its leader's timestamp, or ``now_ms`` if producers set the
+    times.
+    """
     stamped_ms = header.stamped_ms
     return now_ms if stamped_ms is None else stamped_ms
 
 
 class SparseIndex:
-    """The index in memory: three arrays of 64-bit numbers."""
+    """The index in memory: three arrays of 64-bit numbers (offsets, positions, timestamps)."""
 
     __slots__ = ("_interval_bytes", "_next_position", "_offsets", "_positions", "_times")
 
@@ -61,7 +63,9 @@ class SparseIndex:
         self._times = array("q")
 
     def note(self, offset: int, position: int, max_timestamp_before: int) -> None:
-        """Note the next batch; it gets an entry if the last entry is at least the interval before it."""
+        """Note the next batch; it gets an index entry if the last entry is at least the interval
+        before it.
+        """
         if position >= self._next_position:
             self._offsets.append(offset)
             self._positions.append(position)
@@ -69,17 +73,19 @@ class SparseIndex:
             self._next_position = position + self._interval_bytes
 
     def before_offset(self, offset: int) -> tuple[int, int]:
-        """Offset and position of the newest entry at or below ``offset``."""
+        """Offset and position of the last index entry at or below ``offset``."""
         at = bisect_right(self._offsets, offset) - 1
         return self._offsets[at], self._positions[at]
 
     def before_position(self, position: int) -> tuple[int, int]:
-        """Offset and position of the newest entry at or below ``position``."""
+        """Offset and position of the last index entry at or below ``position``."""
         at = bisect_right(self._positions, position) - 1
         return self._offsets[at], self._positions[at]
 
     def before_time(self, timestamp_ms: int) -> tuple[int, int]:
-        """Offset and position of the entry from which to search for the first batch that reaches the time."""
+        """Offset and position of the index entry from which to search the first batch that
+        reaches the time.
+        """
         at = max(bisect_left(self._times, timestamp_ms) - 1, 0)
         return self._offsets[at], self._positions[at]
 
@@ -91,7 +97,7 @@ class SparseIndex:
         return copy
 
     def truncate(self, size_bytes: int) -> int:
-        """Forget batches from a position on; return the max timestamp before the last kept entry."""
+        """Forget the batches after ``size_bytes``; return the newest timestamp before the last kept entry."""
         keep = bisect_left(self._positions, size_bytes)
         for column in (self._offsets, self._positions, self._times):
             del column[keep:]
@@ -99,7 +105,7 @@ class SparseIndex:
         return self._times[-1] if keep else NO_TIMESTAMP
 
     def encode(self, summary: SegmentSummary) -> bytes:
-        """Encode the file: the sealed summary, then the three columns."""
+        """Encode the index file: the sealed summary, then the three columns."""
         columns = b"".join([_swapped(column).tobytes() for column in self._columns()])
         head = _SUMMARY.pack(
             summary.base_offset,
@@ -122,7 +128,9 @@ class SparseIndex:
 def build_index(
     batches: Iterable[tuple[int, BatchHeader]], interval_bytes: int
 ) -> tuple[SparseIndex, SegmentSummary | None]:
-    """The index of a segment from its walked batches, with the summary; None for an empty segment."""
+    """The index of a segment, built from its batches, with the summary; the summary is None for
+    no batches.
+    """
     index = SparseIndex(interval_bytes)
     base, last, end, newest, stored_ms = -1, -1, 0, NO_TIMESTAMP, NO_TIMESTAMP
     for position, header in batches:
@@ -167,7 +175,7 @@ def load_summary(filesystem: Filesystem, path: str) -> SegmentSummary | None:
 def load_index(
     filesystem: Filesystem, path: str, summary: SegmentSummary, interval_bytes: int
 ) -> SparseIndex | None:
-    """The whole index; None if the file is missing, damaged, or of another segment."""
+    """The whole index of a segment; None if its file is missing, damaged, or belongs to another segment."""
     try:
         data = filesystem.read_file(path)
     except FileNotFoundError:

@@ -1,15 +1,15 @@
 """Files with the state machine's state: at the start of segments, and at the last checkpoint.
 
 ``<base>.state`` is the state after all entries below a segment's base. It is kept as soon as these entries
-are applied. So a log that begins at that segment, because older segments were deleted or because it was
-received as a snapshot, always has the state before its first entry. ``snapshot`` is the checkpoint of a
-close, or of many applied entries in one segment.
+are applied. So a log that begins at that segment, because older segments were deleted or because the log was
+received as a snapshot, always has the state before its first entry. ``snapshot`` is the checkpoint: it is
+written when the log is closed, and after many entries were applied in one segment.
 
-Each state names its entry, by index and term: it counts only in a log that holds this entry. A
-state may reach the disk before its entries: a majority's entries are applied before this disk has them.
+Each state names its entry, by index and term: it counts only in a log that holds this entry. A state may
+reach the disk before its entries: a majority's entries are applied before this disk has them.
 
-Decides which of these files is read, and which is no longer needed. A damaged file is passed over as long
-as an older one reaches the log. Leaves to others: when a state is kept (``applier``).
+Decides which of these files is read, and which is no longer needed. A damaged file is skipped as long as an
+older file reaches the log. Leaves to others: when a state is kept (``applier``).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _MAGIC = b"RLC2"
 _AT = struct.Struct(">qq")  # index and term of the entry
 
 Holds = Callable[[EntryId], bool]
-"""Whether a log holds an entry, or begins just after it."""
+"""A function that says whether a log holds an entry, or begins just after it."""
 
 
 class StateFiles:
     """The state files of one log.
 
-    ``flush`` runs on the sync's thread; methods for a ``LogChange`` run on its thread, one at a time.
-    All others belong to the owner's thread, and do not wait for the disk.
+    ``flush`` runs on the sync's thread; methods for a ``LogChange`` run on that change's thread, one at a
+    time. All other methods belong to the owner's thread, and do not wait for the disk.
     """
 
     __slots__ = ("_directory", "_due", "_filesystem", "_lock", "_standing")
@@ -61,12 +61,14 @@ class StateFiles:
 
     @property
     def standing(self) -> tuple[Index, ...]:
-        """The offsets, in rising order, at which the log may begin because a durable state exists."""
+        """The offsets, in rising order, at which the log may begin because the state before each
+        is durable.
+        """
         with self._lock:
             return tuple(sorted(self._standing))
 
     def has(self, base: Index) -> bool:
-        """Whether there is a state below ``base``, durable or due for the next sync."""
+        """Whether the state of all entries below ``base`` is durable, or will be written by the next sync."""
         return base in self._standing or base in self._due
 
     def keep(self, at: EntryId, state: bytes) -> None:
@@ -75,7 +77,7 @@ class StateFiles:
             self._due[Index(at.index + 1)] = at, state
 
     def flush(self) -> None:
-        """Write the due states. A failure is ignored: the log then cannot begin at that state."""
+        """Write the states that are due. A failure is ignored: the log then cannot begin at that state."""
         while (due := self._newest_due()) is not None:
             with contextlib.suppress(OSError):
                 self.save(*due)
@@ -89,14 +91,14 @@ class StateFiles:
             return next(reversed(self._due.values()), None)
 
     def save(self, at: EntryId, state: bytes) -> None:
-        """Write one state now, durably."""
+        """Write the state of one entry now, durably."""
         base = Index(at.index + 1)
         self._filesystem.replace_file(self._path(base), _encode(at, state))
         with self._lock:
             self._standing.add(base)
 
     def load(self, base: Index) -> bytes | None:
-        """The state below ``base``; None if it was not kept or is damaged."""
+        """The state of all entries below ``base``; None if it was not kept or is damaged."""
         try:
             found = _read(self._filesystem, self._path(base))
         except LogCorrupt:
@@ -104,11 +106,11 @@ class StateFiles:
         return found[1] if found is not None and found[0].index == base - 1 else None
 
     def save_checkpoint(self, at: EntryId, state: bytes) -> None:
-        """Replace the checkpoint, durably."""
+        """Replace the checkpoint durably with this state, of the entry ``at``."""
         self._filesystem.replace_file(f"{self._directory}/{CHECKPOINT_NAME}", _encode(at, state))
 
     def drop_unless(self, holds: Holds) -> None:
-        """Remove sound states of entries that the log does not hold; ignore failures."""
+        """Remove sound states whose entries the log does not hold; ignore failures."""
         for base in self.standing:
             path = self._path(base)
             with contextlib.suppress(OSError, LogCorrupt):
@@ -117,7 +119,7 @@ class StateFiles:
                     self._standing.discard(base)
 
     def newest(self, holds: Holds) -> tuple[Index, bytes] | None:
-        """The newest sound state of an entry that the log holds.
+        """The newest sound state whose entry the log holds.
 
         Raises ``LogCorrupt`` if damage left no such state.
         """
@@ -139,7 +141,10 @@ class StateFiles:
         return None if newest is None else (newest[0].index, newest[1])
 
     def remove_below(self, base: Index, *, above: int = -1) -> None:
-        """Remove the states below ``base``, except those up to ``above``. Durable after a directory sync."""
+        """Remove the states below ``base``, except the states up to ``above``.
+
+        Durable after a directory sync.
+        """
         for older in [known for known in self.standing if above < known < base]:
             self._filesystem.remove(self._path(older))
             with self._lock:
@@ -148,7 +153,10 @@ class StateFiles:
             self._due = {kept: due for kept, due in self._due.items() if kept >= base}
 
     def remove_between(self, first: int, last: int) -> None:
-        """Remove states at ``first..last``, where no segment begins. Durable after a directory sync."""
+        """Remove the states at offsets ``first..last``, where no segment begins.
+
+        Durable after a directory sync.
+        """
         for base in [known for known in self.standing if first <= known <= last]:
             self._filesystem.remove(self._path(base))
             with self._lock:
@@ -178,12 +186,12 @@ class StateFiles:
 
 
 def load_checkpoint(filesystem: Filesystem, directory: str) -> tuple[EntryId, bytes] | None:
-    """The checkpoint alone; None if there is none. Raises ``LogCorrupt`` if it is damaged."""
+    """Read the checkpoint file; None if there is no such file. Raises ``LogCorrupt`` if it is damaged."""
     return _read(filesystem, f"{directory}/{CHECKPOINT_NAME}")
 
 
 def damaged_states(filesystem: Filesystem, directory: str) -> list[str]:
-    """Names of the damaged files among checkpoint and states."""
+    """The names of damaged files, among the checkpoint and the states."""
     return [
         name
         for name in filesystem.list_directory(directory)
@@ -216,7 +224,7 @@ def _encode(at: EntryId, state: bytes) -> bytes:
 
 
 def _peek(filesystem: Filesystem, path: str) -> EntryId:
-    """The entry that a state file names, whether the file is sound or not."""
+    """The entry that a state file names, even if the file is damaged."""
     file = filesystem.open(path)
     try:
         return _entry(file.read_at(len(_MAGIC), _AT.size))

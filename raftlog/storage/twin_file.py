@@ -1,9 +1,9 @@
 """Small files that no peer can restore, kept twice: a damaged copy is repaired from the other.
 
-``<name>`` and ``<name>.twin``, below a data directory, hold two equal lines: the JSON of
-``[number, value]``, then the CRC-32C, in hexadecimal, of the name and that line. The number rises with every
-change, so an older copy loses against a newer one; the name in the checksum keeps a file
-from being mistaken for another. Each copy is replaced atomically and durably, the plain one first.
+``<name>`` and ``<name>.twin``, below a data directory, hold two equal lines: the JSON of ``[number, value]``,
+then the CRC-32C, in hexadecimal, of the name and that line. The number rises with every change, so the newer
+copy counts; the name in the checksum keeps a file from being taken for another. Each copy is replaced
+atomically and durably, ``<name>`` first.
 
 Decides: which copy counts. Leaves to others: the meaning of values, and the consequences of losing both
 copies.
@@ -36,9 +36,9 @@ class _Copy(Generic[Value]):
 
 
 def load(filesystem: Filesystem, root: str, name: str, kind: type[Value]) -> Value | None:
-    """Read a value; None if neither file exists. Writes a damaged or older copy again.
+    """Read the value of a file; None if neither copy exists. Writes a damaged or older copy again.
 
-    Raises ``LogCorrupt`` if files exist and none is whole, and ``OSError``.
+    Raises ``LogCorrupt`` if copies exist and none is whole, and ``OSError``.
     """
     copies = _copies(filesystem, root, name, kind)
     newest = _newest(copies.values())
@@ -60,7 +60,7 @@ def load(filesystem: Filesystem, root: str, name: str, kind: type[Value]) -> Val
 
 
 def keep(filesystem: Filesystem, root: str, name: str, value: object) -> None:
-    """Replace a value, durably. Raises ``OSError``."""
+    """Replace the value in both copies of a file, durably. Raises ``OSError``."""
     copies = _copies(filesystem, root, name, msgspec.Raw)
     before = _newest(copies.values())
     data = _bytes(name, _Copy(0 if before is None else before.number + 1, value))
@@ -82,7 +82,7 @@ def _copies(
 ) -> dict[str, _Copy[Value] | None]:
     """The copies by path; None for a copy that is missing, not whole, or unreadable (EIO).
 
-    Raises ``OSError`` if neither can be read.
+    Raises ``OSError`` if neither copy can be read.
     """
     found: dict[str, _Copy[Value] | None] = {}
     unreadable: list[OSError] = []

@@ -1,7 +1,7 @@
-"""Applies committed batches to the state machine: each once, in order.
+"""Applies committed batches to the state machine: each batch once, in order.
 
-Batches come from memory (``recent_entries``) or from the log. The machine's state is saved where each
-segment begins, and at times in between; batches after the saved state are applied again at start.
+Batches come from memory (``recent_entries``) or from the log. The machine's state is saved at the beginning
+of each segment, and at times in between; batches after the saved state are applied again at start.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ STATE_BYTES_PER_BATCH: Final = 100  # a large state is saved less often: about a
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A machine's restored state: of all entries up to ``index``, from a snapshot of ``size_bytes``."""
+    """The restored state of a machine, after all entries up to ``index``, from a snapshot of
+    ``size_bytes``.
+    """
 
     index: Index
     size_bytes: int
@@ -81,14 +83,14 @@ class Applier(Generic[Reply]):
 
     @property
     def applied_index(self) -> Index:
-        """The newest index that the machine has applied."""
+        """The index of the newest entry that the machine has applied."""
         return self._recent.applied_index
 
     def apply_up_to(self, commit_index: Index) -> bool:
         """Apply committed entries, and end their proposals with the machine's replies.
 
-        Returns whether all are applied. After a crash there may be many: more than ``SLICE_BYTES`` take
-        several calls, between which the event loop does other work.
+        Returns whether all entries up to ``commit_index`` are applied. After a crash there may be many: more
+        than ``SLICE_BYTES`` take several calls, between which the event loop does other work.
         """
         recent = self._recent
         if recent.applied_index >= commit_index:
@@ -115,15 +117,16 @@ class Applier(Generic[Reply]):
 
     @property
     def is_checkpoint_due(self) -> bool:
-        """Whether a large amount was applied since the last checkpoint."""
+        """Whether so much was applied since the last checkpoint that the next is due."""
         batches_max = max(CHECKPOINT_BATCHES, self._state_bytes // STATE_BYTES_PER_BATCH)
         return self._applied_bytes > CHECKPOINT_BYTES or self._applied_batches > batches_max
 
     def checkpoint(self, durable_index: Index) -> tuple[Index, bytes] | None:
-        """The applied index and the machine's state, if it is newer than the checkpoint and durable.
+        """The applied index and the machine's state; None if it is not newer than the checkpoint, or not
+        durable.
 
-        A replica may apply entries that a majority holds before its own disk does. A checkpoint above
-        the durable index would, after a power loss, imply entries that this disk does not have.
+        A replica may apply entries that a majority holds before its own disk does. A checkpoint above the
+        durable index would, after a power loss, imply entries that this disk does not have.
         """
         self._applied_bytes = self._applied_batches = 0
         if durable_index >= self.applied_index > self._checkpoint_index:
@@ -131,7 +134,10 @@ class Applier(Generic[Reply]):
         return None
 
     def checkpoint_change(self, durable_index: Index) -> LogChange | None:
-        """Save a checkpoint if it is due. On a full disk the previous checkpoint stays."""
+        """A change that saves a checkpoint; None if none is due.
+
+        On a full disk the previous checkpoint stays.
+        """
         checkpoint = self.checkpoint(durable_index) if self.is_checkpoint_due else None
         if checkpoint is None:
             return None
@@ -145,9 +151,10 @@ class Applier(Generic[Reply]):
         return LogChange(partial(self._log.states.save_checkpoint, at, state), kept)
 
     def prefix_change(self, first_kept: Index, durable_index: Index) -> LogChange:
-        """Begin the log at the last segment up to ``first_kept`` whose state is on the disk.
+        """A change that begins the log at the last segment up to ``first_kept`` whose state is on the disk.
 
-        ``durable_index`` is the core's: after a write that a full disk took in part, the log's own is higher.
+        ``durable_index`` is the core's: after a write that a full disk took in part, the log's durable index
+        is higher.
         """
         self._keep_at_boundary()
         log = self._log
@@ -169,14 +176,20 @@ class Applier(Generic[Reply]):
         return LogChange(run, lambda: log.prefix_change(sound[0]) if sound else None)
 
     def restoring(self, state: bytes) -> Callable[[], None]:
-        """Decode a snapshot for ``installed``, on any thread. The returned call raises decoding errors."""
+        """Decode a snapshot for ``installed``, on any thread.
+
+        The returned function raises decoding errors.
+        """
         try:
             return self._machine.restoring(state)
         except (Exception, InvariantViolated) as error:
             return partial(_raise, error)
 
     def installed(self, index: Index, state: bytes, become: Callable[[], None]) -> None:
-        """Adopt a snapshot that has replaced the log; ``become`` is the result of ``restoring``."""
+        """Note that the snapshot ``state`` has replaced the log.
+
+        ``become``, the result of ``restoring``, makes its state the machine's state.
+        """
         try:
             become()
         except Exception as error:
@@ -189,7 +202,7 @@ class Applier(Generic[Reply]):
     def _keep_at_boundary(self) -> Index | None:
         """Save the state if a segment begins just after the applied entries; return the next segment's base.
 
-        So a log that begins at a segment always has the state before that segment.
+        So a log that begins at a segment always has the state of all entries before that segment.
         """
         following = Index(self._recent.applied_index + 1)
         boundary = self._log.base_from(following)
@@ -226,7 +239,7 @@ class Applier(Generic[Reply]):
         return [Entry(batch) for batch in batches]
 
     def _read(self, first: Index, last: Index, bytes_max: int) -> list[Batch]:
-        """Read batches from the log, checked. Raises ``LogCorrupt``."""
+        """Read batches from the log and check them. Raises ``LogCorrupt``."""
         batches = split_batches(self._log.read(first, last, bytes_max=bytes_max).read())
         return [cut_gap(batch, first, last) for batch in batches if batch.header.last_offset >= first]
 
@@ -236,9 +249,10 @@ def _raise(error: BaseException) -> None:
 
 
 def _failed(error: Exception, deed: str, *, is_half_done: bool = False) -> Exception:
-    """``MachineFailed``, or the error itself if work is retried: damage, disk errors, exhaustion.
+    """The error to raise after a failed deed: ``MachineFailed``, or ``error`` itself if the deed can be
+    retried.
 
-    Half-done work is never retried by the same machine.
+    Damage, disk errors and exhaustion are retried, but half-done work never by the same machine.
     """
     if isinstance(error, LogCorrupt) or (isinstance(error, OSError) and not is_half_done):
         return error

@@ -1,6 +1,6 @@
-"""Requests to a leader that wait for an outcome. Errors: see each method.
+"""Requests to a leader that wait for an outcome. Each method names its errors.
 
-Decides: what each request waits for. Leaves to others: when the wait ends (``pending_requests``,
+Decides: which outcome each request waits for. Leaves to others: when the wait ends (``pending_requests``,
 ``raft_group``).
 """
 
@@ -26,7 +26,7 @@ Reply = TypeVar("Reply")
 
 
 class LeaderRequests(GroupView, Generic[Reply]):
-    """The part of a ``RaftGroup`` with requests that wait."""
+    """The methods of a ``RaftGroup`` that wait for an outcome."""
 
     def __init__(
         self,
@@ -63,14 +63,18 @@ class LeaderRequests(GroupView, Generic[Reply]):
             timer.cancel()
 
     async def ready(self) -> None:
-        """Return once this leader may check producers' sequences. Raises ``NotLeader`` if it steps down."""
+        """Return once this leader has applied the entries that it needs to check producers' sequences.
+
+        Raises ``NotLeader`` if it steps down.
+        """
         while not self.is_ready:
             if not self.is_leader:
                 raise self._not_leader()
             await self._waits.until_ready()
 
     async def confirm_read(self) -> Index:
-        """An index that covers all entries acknowledged before the call (ReadIndex), and is applied here.
+        """Return an index that covers all entries acknowledged before the call, once it is applied here
+        (ReadIndex).
 
         Raises ``NotLeader``, also if a full disk prevents applying that index, and ``Overloaded``.
         """
@@ -86,10 +90,11 @@ class LeaderRequests(GroupView, Generic[Reply]):
         return index
 
     async def change_membership(self, target: Membership) -> None:
-        """Return once ``target`` is in force and committed; at once if an entry of this leader is committed.
+        """Return once ``target`` is in force and committed.
 
+        If ``target`` is in force already, and an entry of this leader is committed, the call returns at once.
         Otherwise the leader writes the membership again: another replica may hold a change of an earlier
-        leader, and would finish it if elected.
+        leader, and would finish that change if elected.
 
         Raises ``NotLeader`` and ``InvalidRequest`` with nothing done. Raises ``CommitUnknown`` if leadership
         is lost first: another leader may then finish or undo the change. Requesting an equal target from that
@@ -108,7 +113,7 @@ class LeaderRequests(GroupView, Generic[Reply]):
         await future
 
     async def transfer_and_wait(self, to: NodeId, timeout_ms: int) -> None:
-        """Return once another replica leads: ``to``, unless it loses the election.
+        """Return once another replica leads: ``to``, unless ``to`` loses the election.
 
         The request is repeated until the time runs out. Raises ``NotLeader`` and ``InvalidRequest`` with
         nothing done; ``LeadershipNotMoved`` if the time runs out first, or this replica stops.
@@ -143,7 +148,7 @@ class LeaderRequests(GroupView, Generic[Reply]):
             )
 
     def _not_leader(self) -> NotLeader:
-        """The error ``NotLeader``; also unquiesce a quiescent group, whose leader may have failed."""
+        """The error ``NotLeader``. Also wake a quiescent group, whose leader may have failed."""
         leader = self.leader
         if self._core.is_quiescent:
             self._step(Unquiesce())

@@ -1,8 +1,8 @@
 """Changes of one group's log that wait for the disk: one at a time, and never during a sync.
 
-Decides the order of changes: a cut before all others, since appends wait for it, and last the removals that
-free room. Leaves to others: what a change does (``raftlog.storage.log_storage``), when it runs (``flusher``),
-and its consequences.
+Decides the order of changes: a cut before all other changes, since appends wait for it, and removals that
+free room last. Leaves to others: what a change does (``raftlog.storage.log_storage``), when it runs
+(``flusher``), and its consequences.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LogChanger:
 
     @property
     def is_running(self) -> bool:
-        """Whether a change is on its way to the disk."""
+        """Whether a change was given to the disk and has not ended."""
         return self._running is not None
 
     def ask(self, begin: Callable[[], LogChange | None]) -> asyncio.Future[None]:
@@ -38,7 +38,7 @@ class LogChanger:
         return future
 
     def begin(self) -> LogChange | None:
-        """The next change to run, if any. Raises the errors of its ``begin``."""
+        """The change to run next; None if no change waits. Raises the errors of the change's ``begin``."""
         change = self._log.cut_change() if self._is_cut_wanted else None
         if change is not None:
             self._running = (change, None)
@@ -59,7 +59,10 @@ class LogChanger:
         return change
 
     def end(self, error: OSError | None) -> bool:
-        """End the change that has run; return whether changes wait. Raises ``error`` or ``LogCorrupt``."""
+        """End the change that has run; return whether other changes wait.
+
+        Raises ``error`` or ``LogCorrupt``.
+        """
         assert self._running is not None
         (change, future), self._running = self._running, None
         more = None
@@ -78,7 +81,7 @@ class LogChanger:
         return bool(self._waiting)
 
     def leave(self) -> None:
-        """Drop the waiting changes."""
+        """Drop the changes that have not begun."""
         self._has_left = True
         while self._waiting:
             _end(self._waiting.popleft()[1])

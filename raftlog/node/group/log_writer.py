@@ -37,7 +37,7 @@ class _Waiting(NamedTuple):
 
 
 class Synced(NamedTuple):
-    """The outcome of a sync: the writes and messages that it completes."""
+    """The outcome of a sync: the writes that it completes, and their messages."""
 
     writes: Sequence[_Waiting]  # oldest first
     hard_state: WriteId | None = None  # a write whose term and vote are durable, but whose entries wait
@@ -90,7 +90,10 @@ class LogWriter(Generic[Reply]):
         )
 
     def try_append(self) -> None:
-        """Append the waiting batches; keep what a full disk has no room for. Raises other ``OSError``."""
+        """Append the waiting batches; batches for which a full disk has no room continue to wait.
+
+        Raises other kinds of ``OSError``.
+        """
         if not self._recent.has_unwritten or self._log.is_changing:
             return
         try:
@@ -104,9 +107,10 @@ class LogWriter(Generic[Reply]):
             self._recent.drop_written()
 
     def begin_sync(self) -> Sync | None:
-        """The sync to run, if no cut is pending.
+        """The sync to run; None if a cut is pending or all data is durable.
 
-        Only term and vote may become durable before unwritten batches; nothing after these batches may.
+        While batches are unwritten, only term and vote may become durable before them; data that follows
+        these batches may not.
         """
         written, self._syncing = self._log.last_index, 0
         for waiting in self._writes:
@@ -119,7 +123,7 @@ class LogWriter(Generic[Reply]):
         return self._sync
 
     def end_sync(self) -> Synced:
-        """End the running sync; return the writes that it completes."""
+        """End the running sync; return the writes that it has completed."""
         if self._sync is not None:
             self._log.sync_finished(self._sync)
             self._sync = None
@@ -148,7 +152,9 @@ class LogWriter(Generic[Reply]):
             self._log.cut(first_removed)
 
     def _made(self, span: EntrySpan, *, is_received: bool) -> Batch | None:
-        """The batch of an entry that this core has created; None for received and proposed entries."""
+        """The batch of an entry that this core has created; None for entries that were received
+        or proposed.
+        """
         if span.kind is EntryKind.LEADER_CHANGE:
             return leader_change_batch(
                 base_offset=span.first,

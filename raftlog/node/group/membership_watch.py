@@ -24,7 +24,7 @@ class MembershipWatch:
 
     @property
     def is_removed(self) -> bool:
-        """Whether this log has named this node, and a committed membership no longer names it."""
+        """Whether this log has named this node as a member, and a committed membership no longer names it."""
         return (
             not self.is_open
             and self._node_id not in self._core.membership.members
@@ -33,11 +33,13 @@ class MembershipWatch:
 
     @property
     def may_have_news(self) -> bool:
-        """Whether ``look`` may report: the newest membership is open, or was written again."""
+        """Whether ``look`` may have a membership to report: the newest is not committed, or was written
+        again.
+        """
         return self.is_open or self._core.membership_index != self._told[0]
 
     def look(self) -> Membership | None:
-        """Report a new membership to the listener; return it if it has been committed since the last look."""
+        """Report a new membership to the listener; return it if it was committed since the last call."""
         membership, is_committed = self._core.membership, self._is_committed
         newest = self._core.membership_index, membership  # an equal membership may have been written again
         if newest == self._told and is_committed is not self.is_open:

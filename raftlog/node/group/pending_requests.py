@@ -1,6 +1,6 @@
 """Requests that wait on one Raft group, and the end of each wait.
 
-Decides: in which order waits end, and that losing leadership ends all of them with "unknown".
+Decides: in which order waits end, and that a loss of leadership ends all of them with an unknown outcome.
 Leaves to others: when an entry is durable, replicated, committed (``raft_group`` reports it).
 """
 
@@ -25,8 +25,8 @@ class Proposal(Generic[Reply]):
     """Batches offered to the leader, and their outcome.
 
     ``first..last`` are their indexes in ``term``. A proposal ends with the machine's reply to the last batch
-    once that is committed and applied here, or with ``CommitUnknown`` if leadership or the replica is lost
-    first.
+    once that batch is committed and applied here, or with ``CommitUnknown`` if leadership or the replica is
+    lost first.
     """
 
     __slots__ = (
@@ -57,7 +57,10 @@ class Proposal(Generic[Reply]):
 
     @property
     def outcome(self) -> asyncio.Future[Reply]:
-        """A future of the reply, for callers that may wait without limit. It need not be awaited."""
+        """A future of the machine's reply, for callers that may wait without limit.
+
+        It need not be awaited.
+        """
         if self._outcome is None:
             self._outcome = asyncio.get_running_loop().create_future()
             self._outcome.add_done_callback(_retrieve)
@@ -89,7 +92,7 @@ class Proposal(Generic[Reply]):
         self._end()
 
     def lost(self) -> None:
-        """End the proposal as unknown: this replica cannot learn its outcome any more."""
+        """End the proposal with an unknown outcome, which this replica can no longer learn."""
         self._is_lost = True
         self._end()
 
@@ -107,7 +110,7 @@ class Proposal(Generic[Reply]):
 
 
 class UncommittedBytes:
-    """The bytes of uncommitted proposals, over all partitions of one broker."""
+    """The total size of uncommitted proposals, over all partitions of one broker."""
 
     __slots__ = ("bytes_max", "total")
 
@@ -117,7 +120,7 @@ class UncommittedBytes:
 
 
 class Waits:
-    """The waiting requests of one group, except proposals (``recent_entries``)."""
+    """The waiting requests of one group, except proposals, which ``recent_entries`` holds."""
 
     def __init__(self) -> None:
         self._last_token = 0
@@ -131,15 +134,15 @@ class Waits:
         self._role_changes: dict[asyncio.Future[None], None] = {}
 
     def token(self) -> Token:
-        """A new name for one request to the core."""
+        """A new token, which names one request to the core."""
         self._last_token += 1
         return Token(self._last_token)
 
     def read(self) -> tuple[Token, asyncio.Future[Index]]:
-        """Register a read for the core.
+        """Create a token and a future for a read that is passed to the core.
 
-        Raises ``Overloaded`` if too many reads are unsettled: a leader that can commit nothing, for instance
-        because of full disks, settles no read, while clients give up and send more.
+        Raises ``Overloaded`` if too many reads wait: a leader that can commit no entry, for instance because
+        of full disks, answers no read, while clients give up and send more reads.
         """
         if len(self._unsettled_reads) >= UNSETTLED_READS_MAX:
             raise Overloaded("too many reads wait to be confirmed; retry later", retry_after_ms=1000)
@@ -150,7 +153,7 @@ class Waits:
         return token, future
 
     def until_durable(self, last: Index) -> asyncio.Future[None]:
-        """A future that is done once ``last`` is durable here."""
+        """A future that is done once ``last`` is durable on this disk."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._durable[future] = last
         future.add_done_callback(lambda _: self._durable.pop(future, None))
@@ -164,14 +167,16 @@ class Waits:
         return future
 
     def until_ready(self) -> asyncio.Future[None]:
-        """A future that is done once the leader is ready, has applied its backlog, or no longer leads."""
+        """A future that is done once the leader is ready and has applied its backlog, or no longer leads."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ready[future] = None
         future.add_done_callback(lambda _: self._ready.pop(future, None))
         return future
 
     def change(self, target: Membership) -> tuple[Token, asyncio.Future[None]]:
-        """Register a membership change; the future is done once ``target`` is in force and committed."""
+        """Create a token and a future for a membership change; done once ``target`` is in force and
+        committed.
+        """
         token = self.token()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._changes[token] = (target, future)
@@ -179,14 +184,20 @@ class Waits:
         return token, future
 
     def until_role_changes(self) -> asyncio.Future[None]:
-        """A future that is done once the role, the term or the known leader changes. It may be cancelled."""
+        """A future that is done once the role, the term or the known leader changes.
+
+        Callers may cancel it.
+        """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._role_changes[future] = None
         future.add_done_callback(lambda _: self._role_changes.pop(future, None))
         return future
 
     def settle(self, settled: Appended | ReadConfirmed | Refused) -> None:
-        """End confirmed or refused reads, and refused changes; other changes end at their commit."""
+        """End a read that was confirmed or refused, or a change that was refused.
+
+        All other changes end when their membership is committed.
+        """
         match settled:
             case ReadConfirmed(token, index):
                 self._unsettled_reads.discard(token)
@@ -204,19 +215,19 @@ class Waits:
                 _finish(future, None)
 
     def role_changed(self) -> None:
-        """End the waits for a change of role, term or leader."""
+        """End the waits for a change of the role, the term or the known leader."""
         waiting, self._role_changes = self._role_changes, {}
         for future in waiting:
             _finish(future, None)
 
     def durable(self, durable_index: Index) -> None:
-        """End the waits for indexes up to ``durable_index``, which are durable here."""
+        """End the waits for indexes up to ``durable_index``, which are now durable on this disk."""
         while self._durable and (first := next(iter(self._durable.items())))[1] <= durable_index:
             del self._durable[first[0]]
             _finish(first[0], None)
 
     def replicated(self, holding: Callable[[Index], int]) -> None:
-        """End the waits for replicas: ``holding`` counts the voters that hold an index."""
+        """End the waits for replicas; ``holding`` returns the number of voters that hold an index durably."""
         left = []
         for last, count, future in self._replicated:
             if holding(last) >= count:
@@ -226,13 +237,15 @@ class Waits:
         self._replicated, self.counts_replicas = left, bool(left)
 
     def ready(self) -> None:
-        """End the waits of ``until_ready``: the leader is ready, without backlog, or leads no more."""
+        """End the waits of ``until_ready``: the leader is ready and has no backlog, or it leads no more."""
         waiting, self._ready = self._ready, {}
         for future in waiting:
             _finish(future, None)
 
     def leadership_lost(self) -> None:
-        """End all waits as unknown or refused: this replica cannot learn their outcomes any more."""
+        """End all waits with an unknown outcome or a refusal: this replica can no longer learn
+        the outcomes.
+        """
         error = _lost()
         for future in [*self._durable, *(future for _, _, future in self._replicated)]:
             _fail(future, error)
@@ -248,7 +261,7 @@ class Waits:
 
 
 def end_at(waiter: asyncio.Future[None], at: float) -> asyncio.TimerHandle:
-    """End a wait at a time of the running loop. The caller cancels the timer."""
+    """End a wait at the time ``at`` of the running event loop. The caller cancels the returned timer."""
     return asyncio.get_running_loop().call_at(at, _finish, waiter, None)
 
 

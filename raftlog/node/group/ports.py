@@ -23,26 +23,27 @@ class GroupListener(Protocol):
         """Handle a change of the member's role, term or known leader."""
 
     def commit_advanced(self, commit_index: Index) -> None:
-        """Handle progress: the machine has applied all entries up to this index."""
+        """Handle progress: the state machine has applied all entries up to this index."""
 
     def membership_changed(self, membership: Membership, is_committed: bool) -> None:
-        """Handle a membership that is newly in force here, or newly committed.
+        """Handle a membership that is newly in force in this log, or newly known to be committed.
 
         The membership that was found when the group was opened is not reported: read it from the group.
         """
 
     def removed(self) -> None:
-        """Handle a committed membership without this replica, after the log has named it: delete the replica.
+        """Handle the removal of this replica: a committed membership no longer names it. Delete the replica.
 
-        Do not delete it if it was added again since: the new replica's log first contains its former removal.
+        Do not delete a replica that was added again meanwhile: the log of the new replica first repeats the
+        removal of the old replica. Removals are reported only after the log has named this replica.
         """
 
     def replica_stopped(self, error: BaseException) -> None:
-        """Handle the end of this replica, after a failed sync or damage: it serves and votes no more."""
+        """Handle the end of this replica after a failed sync or damage: it no longer serves or votes."""
 
 
 class Elections:
-    """Elections in which members of this broker were candidates, for metrics."""
+    """Counters of the elections in which members of this broker were candidates, for metrics."""
 
     __slots__ = ("started", "won")
 
@@ -56,7 +57,7 @@ class GroupClock(Protocol):
 
     @property
     def tick_ms(self) -> int:
-        """The milliseconds of a tick, for the health of peers."""
+        """The length of a tick in milliseconds, for the health of peers."""
 
     def wall_ms(self) -> int:
         """The wall-clock time in milliseconds, for timestamps of control records."""
@@ -75,13 +76,18 @@ class GroupNetwork(Protocol):
 
     @property
     def catch_up(self) -> CatchUpRate:
-        """The limit of bytes per second to members that are far behind, over all groups."""
+        """The limit of bytes per second that this broker sends, over all groups, to members that are far
+        behind.
+        """
 
     def send(self, group: GroupId, to: NodeId, message: Message, payload: Sequence[Buffer] = ()) -> bool:
-        """Queue a message; False if it was dropped, as all messages are once the process has failed."""
+        """Queue a message; False if the message was dropped.
+
+        After a failure of the process all messages are dropped.
+        """
 
     def watch_peers(self, peers: frozenset[NodeId]) -> None:
-        """Watch peers in a group with this broker, and send them this broker's signs of life."""
+        """Watch peers that share a group with this broker, and send them heartbeats of this broker."""
 
 
 class GroupDisk(Protocol):
@@ -89,26 +95,28 @@ class GroupDisk(Protocol):
 
     @property
     def read_places(self) -> asyncio.Semaphore:
-        """The semaphore that each large read for other brokers holds until they have received the bytes."""
+        """The semaphore that limits large reads for other brokers; a read holds it until its bytes were
+        received.
+        """
 
     def has_room(self) -> bool:
         """Whether the disk has more free space than its reserve."""
 
     def request_sync(self, group: Flushed) -> None:
-        """Make the flusher call ``begin_sync`` and ``end_sync``."""
+        """Make the flusher call the group's ``begin_sync`` and ``end_sync``."""
 
 
 class GroupScheduler(Protocol):
     """Schedules later work of a group on the event loop."""
 
     def schedule(self, group: GroupId) -> None:
-        """Call ``drain`` at the end of this loop turn."""
+        """Call the group's ``drain`` at the end of this loop turn."""
 
     def apply_later(self, group: GroupId) -> None:
-        """Call ``apply_more`` in a later turn of the loop."""
+        """Call the group's ``apply_more`` in a later turn of the loop."""
 
     def append_soon(self, group: GroupId) -> None:
-        """Call ``append_written`` once the frames of this loop turn have left."""
+        """Call the group's ``append_written`` once the frames of this loop turn were sent."""
 
     def begin(self, work: Coroutine[None, None, None], group: GroupId | None = None) -> asyncio.Task[None]:
         """Run ``work`` as a task, which the caller must keep. An error of the task ends the process."""
@@ -122,11 +130,16 @@ class GroupReports(Protocol):
         """The counters of the elections of all groups."""
 
     def replica_failed(self, group: GroupId, error: BaseException) -> None:
-        """Note that a replica of this group has ended because of ``error``."""
+        """Note that this broker's replica of a group has ended because of ``error``."""
 
     def fail(self, error: BaseException, group: GroupId | None = None) -> None:
-        """End the process: an invariant, of this group if given, is broken."""
+        """End the process because an invariant is broken; ``group`` is the group in which it
+        broke, if known.
+        """
 
 
 class GroupEnvironment(GroupClock, GroupNetwork, GroupDisk, GroupScheduler, GroupReports, Protocol):
-    """The host of a group as the driver uses it. Parts of the driver use only the roles that they need."""
+    """The host of a group as the driver uses it.
+
+    Each part of the driver uses only the roles that it needs.
+    """

@@ -4,9 +4,9 @@ Decides: in which order a ``Ready`` is carried out. Leaves to others: consensus 
 messages that wait for them (``log_writer``), applying (``applier``), entries for followers (``replication``),
 requests that wait (``pending_requests``), when syncs run (``flusher``), network and clock (``group_host``).
 
-The rules of this file: messages that depend on a write leave only once the write is durable; batches are
-applied once, in order; a disk error, except a full disk, ends this replica and not the
-process; a broken invariant ends the process.
+The rules of this file: a message that depends on a write is sent only once the write is durable; batches are
+applied once, in order; a disk error, except a full disk, ends this replica and not the process; a broken
+invariant ends the process.
 """
 
 from __future__ import annotations
@@ -83,9 +83,10 @@ class RaftGroup(LeaderRequests[Reply]):
         uncommitted: UncommittedBytes | None = None,
         restored: Restored | None = None,
     ) -> None:
-        """Begin to drive. ``uncommitted``: the bound that the group shares with other groups, if any.
+        """Begin to drive the member.
 
-        ``restored``: the machine already has the newest state of the log.
+        ``uncommitted``: a bound on bytes that the group shares with other groups. ``restored``: the machine
+        already has the newest state of the log.
         """
         node_id = environment.node_id
         health = ReplicaHealth(node_id, core.membership, environment.tick_ms)
@@ -128,7 +129,7 @@ class RaftGroup(LeaderRequests[Reply]):
 
     @property
     def applied_index(self) -> Index:
-        """The newest index that the machine has applied."""
+        """The index of the newest entry that the machine has applied."""
         return self._recent.applied_index
 
     @property
@@ -138,7 +139,7 @@ class RaftGroup(LeaderRequests[Reply]):
 
     @property
     def has_room(self) -> bool:
-        """Whether the disk has room for writes that may not use the reserve."""
+        """Whether the disk has room for writes that may not use its reserve."""
         return not self._writer.is_full and self._environment.has_room()
 
     # Public operations.
@@ -146,9 +147,9 @@ class RaftGroup(LeaderRequests[Reply]):
     def propose(
         self, batches: Sequence[Batch], *, append_time_ms: int | None = None, frees_room: bool = False
     ) -> Proposal[Reply]:
-        """Append batches as one proposal, stamped with offsets, term and, if given, the append time.
+        """Append batches as one proposal, with offsets, term and, if given, the append time.
 
-        Writable batches become the group's: they may be stamped in place. A proposal that
+        The group may change writable batches in place: the caller must not use them again. A proposal that
         ``frees_room`` may use the disk's reserve, and wait for room. Raises, with nothing written:
         ``NotLeader`` (also while leadership is transferred), ``Overloaded``, ``StorageFull``, and
         ``RecordTooLarge`` for a batch that is too large for a message to a follower.
@@ -184,7 +185,7 @@ class RaftGroup(LeaderRequests[Reply]):
         return proposal
 
     def transfer_leadership(self, to: NodeId) -> None:
-        """Request a leadership transfer from the core; the listener learns the result."""
+        """Request a leadership transfer from the core; the listener is called with the result."""
         self._step(TransferLeadership(to))
 
     def campaign(self) -> None:
@@ -208,7 +209,7 @@ class RaftGroup(LeaderRequests[Reply]):
     # Called by the host.
 
     def tick(self) -> None:
-        """Count one unit of time. Most ticks of a core produce no work."""
+        """Count one unit of time. Most ticks produce no work."""
         core = self._core
         if self._writer.is_blocked:
             self._guarded(self._append)
@@ -234,11 +235,11 @@ class RaftGroup(LeaderRequests[Reply]):
             self._health.quiesced_without(core.unreachable)
 
     def peer_unreachable(self, peer: NodeId) -> None:
-        """Handle a peer whose connection broke, or that has been silent too long."""
+        """Handle a peer whose connection broke, or that has been silent for too long."""
         self._step(PeerUnreachable(peer))
 
     def peer_reachable(self, peer: NodeId) -> None:
-        """Handle an unreachable peer that is heard again."""
+        """Handle that an unreachable peer has answered again."""
         self._step(PeerReachable(peer))
 
     def receive(self, sender: NodeId, message: Message, batches: Sequence[Batch]) -> None:
@@ -254,7 +255,7 @@ class RaftGroup(LeaderRequests[Reply]):
                 self._waits.replicated(self.replicas_holding)
 
     def drain(self, received: Sequence[Batch] = ()) -> None:
-        """Carry out all work of the core. ``received``: the batches of the last message."""
+        """Carry out all work that the core has. ``received``: the batches of the last message."""
         core = self._core
         try:
             while core.has_news and self.stopped is None:
@@ -265,7 +266,7 @@ class RaftGroup(LeaderRequests[Reply]):
             self._broke(error)
 
     def append_written(self) -> None:
-        """Append the batches of recent writes, now that they were sent to the followers."""
+        """Append the batches of recent writes, after these were sent to the followers."""
         if self.stopped is None:
             self._guarded(self._append)
 
@@ -276,7 +277,9 @@ class RaftGroup(LeaderRequests[Reply]):
             self._guarded(self._apply)
 
     def begin_sync(self) -> DiskWork | None:
-        """The next work for the flusher's thread: a due change of the log, or a sync."""
+        """The work to run next on the flusher's thread: a due change of the log, or a sync; None without
+        work.
+        """
         try:
             change = self._changer.begin()
         except BaseException as error:
@@ -287,7 +290,7 @@ class RaftGroup(LeaderRequests[Reply]):
         return None if self.stopped is not None else self._writer.begin_sync()
 
     def end_sync(self, sync: DiskWork | None, error: OSError | None) -> None:
-        """End the sync or the change that has run; send the messages that waited for it."""
+        """End the sync or the change that has run; send the messages that waited for the sync."""
         if self._changer.is_running:
             self._changed(error)
             return
@@ -311,13 +314,16 @@ class RaftGroup(LeaderRequests[Reply]):
             self._install()
 
     def _keep(self, messages: Sequence[Envelope]) -> None:
-        """Send messages of the current term: in a later term, a vote may have left for another log."""
+        """Send the messages of the present term.
+
+        In a later term, this member may have voted for a log without them.
+        """
         for envelope in messages:
             if envelope.message.term == self._core.term:
                 self._environment.send(self.group_id, envelope.to, envelope.message)
 
     def _change(self, begin: Callable[[], LogChange | None]) -> asyncio.Future[None]:
-        """Queue a change of the log for when its disk is free."""
+        """Queue a change of the log, to run when no other work uses the log's disk."""
         changed = self._changer.ask(begin)
         self._environment.request_sync(self)
         return changed
@@ -352,12 +358,18 @@ class RaftGroup(LeaderRequests[Reply]):
             self._end(error)
 
     def leave(self) -> None:
-        """Stop voting and serving; pending requests end as unknown. Running syncs may complete."""
+        """Stop voting and serving; pending requests end with an unknown outcome.
+
+        Running syncs may complete.
+        """
         if self.stopped is None:
             self._end(CommitUnknown("the replica is closing", committed=None))
 
     def close(self) -> asyncio.Future[None]:
-        """Leave; save the machine's state, sync and close the log. The future is done when it is closed."""
+        """Leave the group; save the machine's state, sync and close the log.
+
+        The future is done at the end.
+        """
         self.leave()
         return self._change(self._close_change)
 
@@ -376,7 +388,9 @@ class RaftGroup(LeaderRequests[Reply]):
             self._environment.schedule(self.group_id)
 
     def _may_write(self, event: Input) -> bool:
-        """Whether an input must not reach the core while its log is replaced; such messages are dropped."""
+        """Whether the core must not receive this input while its log is replaced; such messages
+        are dropped.
+        """
         if isinstance(event, Receive) and isinstance(heartbeat := event.message, Heartbeat):
             return heartbeat.term != self.term or heartbeat.commit_index > self.commit_index
         return not isinstance(event, AppendDropped | PeerReachable | PeerUnreachable | SnapshotInstalled)
@@ -428,7 +442,9 @@ class RaftGroup(LeaderRequests[Reply]):
         return self._applier.prefix_change(first_kept, self._core.writes.durable_index).then(forgotten)
 
     def _install(self) -> None:
-        """Replace the log with a received snapshot, if it is newer; while a write is open, wait for it."""
+        """Replace the log with the received snapshot if that is newer; while a write is unfinished, wait for
+        it.
+        """
         if self._transfer.whole is None or self._is_installing:
             return
         self.drain()
@@ -482,7 +498,9 @@ class RaftGroup(LeaderRequests[Reply]):
         self._listener.replica_stopped(error)
 
     def _note_commit_index(self) -> None:
-        """Store a commit hint, at most the durable index: a power loss may replace entries above that."""
+        """Store a commit hint, at most the durable index: after a power loss, later entries may
+        be replaced.
+        """
         durable_index = self._core.writes.durable_index
         self.log.note_commit_index(Index(min(self._core.commit_index, durable_index)))
         if self._applier.is_checkpoint_due:
@@ -518,7 +536,7 @@ class RaftGroup(LeaderRequests[Reply]):
             self._broke(error)
 
     def _broke(self, error: BaseException) -> None:
-        """Stop the replica or the process: an order of the core failed. Raises cancellations again."""
+        """Stop the replica or the process because an order of the core failed. Raises cancellations again."""
         match error:
             case OSError() | LogCorrupt():
                 self.stop(error)

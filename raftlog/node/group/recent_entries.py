@@ -35,7 +35,7 @@ OVERLOADED_RETRY_MS: Final = 100
 
 
 class Entry(Generic[Reply]):
-    """One batch, and the proposal that ends with it, if a request here waits for that proposal."""
+    """One batch, and the proposal that ends with this batch, if a request waits for the proposal."""
 
     __slots__ = ("batch", "first", "last", "proposal")
 
@@ -70,7 +70,7 @@ class RecentEntries(Generic[Reply]):
         return self.named_index > self._log.last_index
 
     def check_room(self) -> None:
-        """Raise ``Overloaded`` while too many bytes are uncommitted, in this group or on this broker."""
+        """Raise ``Overloaded`` while too many bytes are uncommitted in this group or on this broker."""
         for size_bytes, size_max, where in (
             (self.uncommitted_bytes, UNCOMMITTED_BYTES_MAX, "in this partition"),
             (self._shared.total, self._shared.bytes_max, "in the partitions that this broker leads"),
@@ -95,7 +95,7 @@ class RecentEntries(Generic[Reply]):
         self._staged += len(batches)
 
     def name(self, span: EntrySpan, made: Batch | None = None) -> None:
-        """Name a span that the core orders to be written; its entries are ``made`` now, or were staged."""
+        """Name the entries of a span that the core orders to be written: ``made`` now, or staged before."""
         if made is not None:
             self._entries.insert(len(self._entries) - self._staged, Entry(made))
             self._staged += 1
@@ -112,14 +112,14 @@ class RecentEntries(Generic[Reply]):
     # Reading of entries.
 
     def unwritten(self) -> list[Batch]:
-        """The batches that are named but not in the log."""
+        """The batches that the core has named and the log does not have."""
         return [entry.batch for entry in self._between(Index(self._log.last_index + 1), self.named_index)]
 
     def recent_bytes(self, first: Index, last: Index, bytes_max: int) -> tuple[Index, list[Buffer]] | None:
-        """Whole batches from ``first`` on, at least one, about ``bytes_max``, and their last index.
+        """Whole batches from ``first`` on, at least one, up to about ``bytes_max``, and the last one's last
+        index.
 
-        None if they must be read from the disk. Raises ``Overloaded``, ``LogCorrupt`` and
-        ``OSError``.
+        None if they must be read from the disk. Raises ``Overloaded``, ``LogCorrupt`` and ``OSError``.
         """
         entries = self._between(first, last)
         if not entries or entries[0].first != first:
@@ -154,7 +154,6 @@ class RecentEntries(Generic[Reply]):
 
         The part of a gap batch above ``commit_index`` stays: a leader that has just started may not know that
         the whole batch is committed.
-        all of it is committed.
         """
         entries = self._entries
         if not entries or entries[0].first != self.applied_index + 1:
@@ -175,7 +174,7 @@ class RecentEntries(Generic[Reply]):
 
     @property
     def unapplied(self) -> list[Batch] | None:
-        """All batches after ``applied_index``; None if some are in the log only."""
+        """All batches after ``applied_index``; None if some of them are in the log only."""
         if self.first_index != self.applied_index + 1:
             return None
         return [entry.batch for entry in self._entries]
@@ -188,7 +187,9 @@ class RecentEntries(Generic[Reply]):
             entry.proposal.applied(reply)
 
     def truncate(self, first_removed: Index) -> None:
-        """Remove this index and all later ones: another leader's entries replace them."""
+        """Remove the entry at ``first_removed`` and all later entries: another leader's entries
+        replace them.
+        """
         if first_removed <= self.applied_index:
             raise InvariantViolated(f"index {first_removed} is removed, but {self.applied_index} is applied")
         entries = self._entries
@@ -200,7 +201,10 @@ class RecentEntries(Generic[Reply]):
         self.named_index = Index(min(self.named_index, first_removed - 1))
 
     def drop_written(self) -> None:
-        """Drop the oldest entries above the bound, unless a request waits for them or the log lacks them."""
+        """Drop the oldest entries while memory exceeds its bound.
+
+        Entries for which a request waits, and entries that the log lacks, stay.
+        """
         entries = self._entries
         while self.size_bytes > RECENT_BYTES_MAX and entries[0].last <= self._log.last_index:
             if entries[0].proposal is not None:
@@ -208,7 +212,7 @@ class RecentEntries(Generic[Reply]):
             self.size_bytes -= len(entries.popleft().batch.data)
 
     def leadership_lost(self) -> None:
-        """End all proposals as unknown: this replica cannot learn their outcomes any more."""
+        """End all proposals with an unknown outcome, which this replica can no longer learn."""
         if self.uncommitted_bytes:
             for entry in self._entries:
                 self._lose(entry)

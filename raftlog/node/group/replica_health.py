@@ -1,11 +1,12 @@
-"""The health of replicas: which ones keep up. It is reported, and never part of the commit rule.
+"""The health of replicas: which replicas keep up. It is reported, and never part of the commit rule.
 
-A replica keeps up as long as it is heard, and reaches, within the allowed time, the end that the log
-had at the last observation. Under load its log is always a little behind; that alone is not lag.
+A replica keeps up as long as its replies arrive, and its log reaches, within the allowed time, the end that
+the leader's log had at the last observation. Under load its log is always a little behind; that alone is not
+lag.
 
-Time is counted in ticks, as in the core: it stands still while the group is quiescent, so a group that
-unquiesces counts no peer as silent for that time. A peer without which the group became quiescent lags
-until it has caught up.
+Time is counted in ticks, as in the core. No ticks are counted while the group is quiescent, so when a group
+becomes active again, no peer counts as silent for that time. If a group became quiescent without a peer, that
+peer lags until it has caught up.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from raftlog.types import EntryId, Index, NodeId
 
 
 class Progress(Protocol):
-    """Indexes of a leader and its voters: the part of the status that every produce needs."""
+    """Indexes of a leader and its voters: the part of the status that every produce request needs."""
 
     @property
     def last(self) -> EntryId:
@@ -26,7 +27,7 @@ class Progress(Protocol):
 
     @property
     def match_index(self) -> Mapping[NodeId, Index]:
-        """The index up to which the durable log of each voter is known to equal the leader's."""
+        """For each voter, the index up to which its durable log is known to equal the leader's."""
 
 
 class HeardProgress(Progress, Protocol):
@@ -38,7 +39,7 @@ class HeardProgress(Progress, Protocol):
 
 
 class ReplicaHealth:
-    """The time of the last progress of each peer of a leader."""
+    """For each peer of a leader, the time of its last progress."""
 
     def __init__(self, node_id: NodeId, membership: Membership, tick_ms: int) -> None:
         self._node_id = node_id
@@ -51,20 +52,23 @@ class ReplicaHealth:
         self._left_out: Set[NodeId] = frozenset()  # peers without which the group has become quiescent
 
     def forget(self) -> None:
-        """Begin a leader epoch: all peers count as healthy until their first timeout."""
+        """Begin a leader epoch: each peer counts as healthy until its first timeout."""
         self._goal.clear()
         self._left_out = frozenset()
         self._caught_up = dict.fromkeys(self._peers, self._now)
 
     def apply_membership(self, membership: Membership) -> None:
-        """Use another membership: new members count as healthy until their first timeout."""
+        """Use another membership: each new member counts as healthy until its first timeout."""
         self._voters = membership.voters
         self._peers = sorted(membership.voters - {self._node_id})
         self._goal = {peer: goal for peer, goal in self._goal.items() if peer in membership.voters}
         self._caught_up = {peer: self._caught_up.get(peer, self._now) for peer in self._peers}
 
     def quiesced_without(self, unreachable: Set[NodeId]) -> None:
-        """Count these peers as lagging: the group has become quiescent without them, and counts no ticks."""
+        """Count the peers in ``unreachable`` as lagging: the group has become quiescent without them.
+
+        A quiescent group counts no ticks, so their silence could not be measured.
+        """
         self._left_out = self._left_out | unreachable
 
     def observe(self, status: HeardProgress, unreachable: Set[NodeId] = frozenset()) -> None:
@@ -84,7 +88,7 @@ class ReplicaHealth:
                 self._left_out = self._left_out - {peer}
 
     def in_sync(self, status: Progress, lag_records_max: int | None, lag_ms_max: int) -> frozenset[NodeId]:
-        """The voters, with the leader, within the allowed lag in time and, if given, in records."""
+        """The voters, including the leader, within the allowed lag in time and, if given, in records."""
         found = {self._node_id} & self._voters
         now, tick_ms = self._now, self._tick_ms
         for peer in self._peers:

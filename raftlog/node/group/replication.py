@@ -30,7 +30,7 @@ _log = logging.getLogger("raftlog.node")
 
 
 class Leading(Protocol):
-    """The group that replicates."""
+    """The parts of a group that its replication uses."""
 
     group_id: GroupId
 
@@ -72,10 +72,10 @@ class Replication(Generic[Reply]):
         self._reading: dict[NodeId, asyncio.Task[None]] = {}
 
     def carry_out(self, order: Replicate) -> None:
-        """Send one append; report to the core if less was sent than ordered.
+        """Send one append; report to the core if less was sent than it has ordered.
 
-        Entries that must be read from the disk leave once they are read. Later orders for the same
-        follower would overtake them: they are dropped until then, and the core learns that, too.
+        Entries that must be read from the disk are sent once they are read. Later orders for the same
+        follower would overtake them: these orders are dropped until then, and are reported to the core, too.
         """
         if order.first > order.last:
             self._send(order, [])
@@ -136,9 +136,10 @@ class Replication(Generic[Reply]):
         return is_sent
 
     def call_election(self, term: Term, match_index: Mapping[NodeId, Index]) -> None:
-        """Call an election, as this leader of ``term`` stops: its followers may be quiescent.
+        """Make followers elect another leader, because this leader of ``term`` stops; they may be quiescent.
 
-        The most advanced follower campaigns at once. The others unquiesce, and campaign later if it fails.
+        The most advanced follower campaigns at once. The other followers become active, and campaign later if
+        it fails.
         """
         others = match_index.keys() - {self._network.node_id}
         peers = sorted(sorted(others), key=match_index.__getitem__, reverse=True)

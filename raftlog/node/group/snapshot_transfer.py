@@ -3,7 +3,7 @@
 Decides: how the state is sent (in chunks over ``rpc``, one at a time, each with its checksum), and which part
 is kept when a call fails: all received bytes, as long as the next offer is of an equal snapshot and its
 source has equal bytes. If a leader has lost the state, another member can send it: the state after an index
-is equal everywhere, so any log that begins there has it. Leaves to others: when a snapshot is offered
+is equal everywhere, so any member whose log begins there has it. Leaves to others: when a snapshot is offered
 (``core``), and whether it is still needed when it has arrived (``raft_group``).
 """
 
@@ -48,7 +48,7 @@ class _Chunk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SnapshotService:
-    """The sending side on one broker, for its groups: sends the state at the start of a log."""
+    """The sending side of one broker, for all of its groups: sends the state before the start of a log."""
 
     def __init__(self, calls: Calls, groups: Callable[[], Mapping[GroupId, GroupView]]) -> None:
         self._chunk_bytes = calls.frame_limits.chunk_bytes
@@ -96,7 +96,10 @@ class SnapshotTransfer:
         arrived: Callable[[], None] = lambda: None,
         restoring: Callable[[bytes], Callable[[], None]] = lambda state: lambda: None,
     ) -> None:
-        """``arrived`` is called once a snapshot is complete and ``restoring`` has decoded it, on a thread."""
+        """Start without a snapshot. ``restoring`` decodes a received snapshot on a thread.
+
+        ``arrived`` is called once a snapshot is complete and decoded.
+        """
         self._node_id = node_id
         self._group_id = group_id
         self._calls = calls
@@ -111,7 +114,7 @@ class SnapshotTransfer:
         self.whole: tuple[FetchSnapshot, bytes, Callable[[], None]] | None = None
 
     def want(self, request: FetchSnapshot) -> None:
-        """Fetch a snapshot, unless that is running or done; continue an earlier attempt."""
+        """Fetch a snapshot unless this is in progress or done; continue an earlier attempt."""
         if self._request == request and (self._task is not None or self.whole is not None):
             return
         if self._request is None or self._request.snapshot != request.snapshot:
@@ -123,8 +126,8 @@ class SnapshotTransfer:
     def may_install(self, core: Raft) -> bool:
         """Whether the received snapshot may replace the log now.
 
-        While a write is open the snapshot waits, so the caller asks again. If another leader has sent the
-        entries meanwhile, the snapshot is dropped.
+        While a write is unfinished the snapshot waits, so the caller asks again. If another leader has sent
+        the entries meanwhile, the snapshot is dropped.
         """
         if self.whole is None:
             return False
@@ -136,7 +139,9 @@ class SnapshotTransfer:
         return False
 
     def taken(self) -> tuple[FetchSnapshot, bytes, Callable[[], None]]:
-        """Remove and return the received snapshot."""
+        """Remove and return the received snapshot: its request, its state, and the function that adopts the
+        state.
+        """
         assert self.whole is not None
         whole = self.whole
         self.drop()
@@ -175,7 +180,7 @@ class SnapshotTransfer:
         self._arrived()
 
     async def fetch(self, request: FetchSnapshot) -> bytes:
-        """Fetch the whole state, checked: from the leader, or from another log that begins there.
+        """Fetch the whole state and check it: from the leader, or from another member whose log begins there.
 
         Raises ``RaftlogError``; received bytes are kept for the next attempt.
         """

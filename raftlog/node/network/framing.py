@@ -25,14 +25,17 @@ _CHECKED_PART = struct.Struct(">II")
 _CHECKSUM = struct.Struct(">I")
 
 HEADER_BYTES = _HEADER.size
-"""Bytes of a frame in addition to its payload."""
+"""The number of bytes that a frame has in addition to its payload."""
 
 SCRATCH_BYTES = 256 * 1024
 """Bytes of the buffer for one read of many small frames, and so the size of one read call."""
 
 
 class FrameDamaged(Exception):
-    """The rest of the stream cannot be trusted: close the connection. ``reason`` is a short name."""
+    """A frame is damaged, so the rest of the stream cannot be trusted: close the connection.
+
+    ``reason`` is a short name.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason.replace("_", " "))
@@ -49,12 +52,12 @@ def frame_header(buffers: Sequence[Buffer], length: int) -> bytes:
 
 
 class FrameParser:
-    """Cuts frames out of bytes that arrive in any split, and passes each to ``deliver``.
+    """Cuts frames out of bytes that arrive in pieces of any size, and passes each frame to ``deliver``.
 
-    The caller reads into memory from ``get_buffer`` and reports the number of bytes to
-    ``buffer_updated``. Many small frames are read at once, and each is copied; a large frame is
-    read directly into memory of its own size. In both cases the delivered view is read-only, never
-    reused here, and holds one whole frame whose checksum is right.
+    The caller reads into memory from ``get_buffer`` and reports the number of bytes to ``buffer_updated``.
+    Many small frames are read at once, and each is copied; a large frame is read directly into memory of its
+    own size. In both cases the delivered view is read-only, never reused by the parser, and holds one whole
+    frame whose checksum is right.
     """
 
     __slots__ = ("_deliver", "_end", "_frame_bytes_max", "_large", "_needed", "_scratch", "_stopped")
@@ -75,20 +78,19 @@ class FrameParser:
         self._stopped = False
 
     def stop(self) -> None:
-        """Deliver no more frames, even if they have been read; ``deliver`` may call this."""
+        """Deliver no more frames, not even frames that were read; ``deliver`` may call this method."""
         self._stopped = True
 
     def get_buffer(self) -> memoryview:
-        """The memory for the next bytes; never empty."""
+        """The memory for the next bytes of the stream; never empty."""
         if self._large is not None:
             return self._large.missing()
         return self._scratch[self._end :]
 
     def buffer_updated(self, count: int) -> None:
-        """Handle ``count`` bytes in the last buffer: deliver the frames that are now whole.
+        """Handle ``count`` bytes in the last buffer: deliver the frames that are now complete.
 
-        Raises ``FrameDamaged``; frames before the damage have been delivered, later frames
-        are not.
+        Raises ``FrameDamaged``; frames before the damage have been delivered, later frames are not.
         """
         if self._stopped:
             return
@@ -141,7 +143,9 @@ class FrameParser:
 
 
 class _LargeFrame:
-    """A frame that is read directly into its own memory; it begins with the bytes already read."""
+    """A frame that is read directly into its own memory; the memory begins with the bytes that were already
+    read.
+    """
 
     __slots__ = ("checksum", "filled", "payload")
 

@@ -1,7 +1,7 @@
 """Authentication of a connection between nodes: mutual proof of the cluster's secret, without IO.
 
-Four messages of fixed size. The dialler proves itself first, so that an unknown node receives
-no value that is made with the secret::
+A handshake has four messages of fixed size. The dialler proves itself first, so that an unknown node
+receives no value that is made with the secret::
 
     dialler → listener   hello            72 bytes
     listener → dialler   hello            72 bytes
@@ -14,7 +14,7 @@ no value that is made with the secret::
 
 A listener may refuse a dialler that has proven itself: because it is a removed node, a second process with a
 used id, or because of its disk. The listener then answers with a proof of the role "removed", "in use" or
-"disk", so the dialler knows that a node of its cluster says so, and with 200 bytes of explaining text.
+"disk", so the dialler knows that a node of its cluster refuses it, and with 200 bytes of explaining text.
 
 A proof covers both random numbers, both ids, the version and the role. So it is valid for one connection in
 one direction and cannot be replayed or reflected. Leaves to others (the owner of the connection): the time
@@ -34,16 +34,16 @@ from typing import Protocol
 from raftlog.types import NodeId
 
 PROTOCOL_VERSION = 1
-"""The protocol's version; both sides must have an equal one."""
+"""The version of the protocol; both sides of a connection must have equal versions."""
 
 SECRET_BYTES_MIN = 16
-"""The minimum length of the secret: a shorter one could be guessed from one recorded handshake."""
+"""The minimum length of the secret in bytes: a shorter secret could be guessed from a recorded handshake."""
 
 NONCE_BYTES = 24
 """The number of fresh random bytes that each side contributes to a connection."""
 
 PROCESS_BYTES = 8
-"""The number of random bytes that distinguish processes with an equal node id."""
+"""The number of random bytes that distinguish two processes with one node id."""
 
 _HELLO = struct.Struct(">4sHHQQ16s8s24s")
 _DETAIL_BYTES = 200
@@ -53,13 +53,13 @@ _DIALLER = b"raftlog dialler\0"
 _LISTENER = b"raftlog listener\0"
 
 REMOVED_NODE = "removed_node"
-"""The reason of a refusal, at both ends: the dialler was removed from the cluster."""
+"""The reason of a refusal, used at both ends: the dialler was removed from the cluster."""
 
 NODE_ID_IN_USE = "node_id_in_use"
-"""The reason of a refusal, at both ends: another process with the dialler's node id is connected."""
+"""The reason of a refusal, used at both ends: another process with the dialler's node id is connected."""
 
 DISK_REFUSED = "disk_refused"
-"""The reason of a refusal, at both ends: frames are dropped because of the dialler's disk."""
+"""The reason of a refusal, used at both ends: frames are dropped because of the dialler's disk."""
 
 _REFUSING_ROLES = {
     REMOVED_NODE: b"raftlog removed\0",
@@ -69,20 +69,20 @@ _REFUSING_ROLES = {
 
 
 def is_second_process(process: bytes, connected: bytes, reached: bytes) -> bool:
-    """Whether a dialling process is a second one with its node's id, and must be refused.
+    """Whether a dialling process is a second process with its node id, and must be refused.
 
-    ``connected`` is the process on the node's existing connection, empty without one. ``reached`` is
-    the process that the listener's own link to the node has reached last.
+    ``connected`` is the process on the node's existing connection; empty if there is none. ``reached`` is the
+    process that the listener's own link to the node has reached last.
     """
     return connected not in (b"", process) and connected == reached
 
 
 class HandshakeRefused(Exception):
-    """The other side is refused. ``reason`` is a short name, free of secrets.
+    """A refusal of the other side. ``reason`` is a short name, free of secrets.
 
-    ``answer`` is sent before the connection is closed: this side's hello, if it lets the other side
-    see the mismatch. ``claimed`` is the node id that the other side claimed, without proof.
-    ``detail`` is a sentence for people.
+    ``answer`` is sent before the connection is closed: this side's hello, if it lets the other side see the
+    mismatch. ``claimed`` is the node id that the other side claimed, without proof. ``detail`` is a sentence
+    for people.
     """
 
     def __init__(self, reason: str, answer: bytes = b"", claimed: int = 0, detail: str = "") -> None:
@@ -118,7 +118,7 @@ class Credentials:
         return _HELLO.pack(_MAGIC, PROTOCOL_VERSION, 0, self.node_id, peer, digest, self.process, nonce)
 
     def proof(self, role: bytes, dialler_hello: bytes, listener_hello: bytes) -> bytes:
-        """The proof for this connection that only a holder of the secret can compute."""
+        """The proof for this connection, which only a node with the secret can compute."""
         statement = role + dialler_hello + listener_hello + self.cluster_id.encode()
         return hmac.digest(self.secret, statement, "sha256")
 
@@ -147,7 +147,7 @@ class Handshake(Protocol):
 
     @property
     def bytes_expected(self) -> int:
-        """The exact size of the next message; 0 once the other side is proven."""
+        """The exact size of the next message in bytes; 0 once the other side is proven."""
 
     @property
     def peer(self) -> NodeId:
@@ -155,7 +155,9 @@ class Handshake(Protocol):
 
     @property
     def process(self) -> bytes:
-        """The other side's process, known after its hello; trustworthy as ``peer`` is."""
+        """The random bytes of the other side's process, known after its hello; trustworthy when
+        ``peer`` is.
+        """
 
     def greeting(self) -> bytes:
         """The bytes that this side sends first."""
@@ -176,16 +178,18 @@ class DiallerHandshake:
         self.bytes_expected = _HELLO.size
 
     def greeting(self) -> bytes:
-        """The dialler's hello."""
+        """The dialler's hello, which it sends first."""
         return self._hello
 
     @property
     def process(self) -> bytes:
-        """The listener's process."""
+        """The random bytes of the listener's process."""
         return _process(self._peer_hello)
 
     def receive(self, message: bytes) -> bytes:
-        """Handle the listener's hello, then its proof; after a proof of a refusal, the reason in words."""
+        """Handle the listener's hello, then its proof; if the proof is a refusal, then the text of the
+        reason.
+        """
         if self._refused_for:
             detail = message.rstrip(b"\0").decode("ascii", "backslashreplace")
             raise HandshakeRefused(self._refused_for, claimed=self.peer, detail=detail)
@@ -212,7 +216,7 @@ class DiallerHandshake:
 class ListenerHandshake:
     """The side that was dialled; it learns the dialler's id from the hello.
 
-    ``refusal_of`` returns the reason for refusing a node that has proven itself, and a sentence; or None.
+    ``refusal_of`` returns None, or why a node that has proven itself is refused: the reason, and a sentence.
     """
 
     def __init__(
@@ -231,7 +235,7 @@ class ListenerHandshake:
 
     @property
     def process(self) -> bytes:
-        """The dialler's process."""
+        """The random bytes of the dialler's process."""
         return _process(self._peer_hello)
 
     def greeting(self) -> bytes:
@@ -239,7 +243,7 @@ class ListenerHandshake:
         return b""
 
     def receive(self, message: bytes) -> bytes:
-        """Handle the dialler's hello, then its proof."""
+        """Handle the dialler's hello, and then its proof."""
         if not self._peer_hello:
             return self._receive_hello(message)
         expected = self._credentials.proof(_DIALLER, self._peer_hello, self._hello)

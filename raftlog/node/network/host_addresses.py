@@ -1,9 +1,9 @@
 """The IP addresses of a peer whose address is a host name.
 
-A name may have several addresses, some of them unreachable, and other addresses later. A thread waits for the
-resolver, possibly longer than an attempt to connect takes. So a peer has one query at a time: a
-resolver that does not answer cannot use up the threads of this process. Brokers that have found each other
-find each other again without it.
+A name may have several addresses, some of them unreachable, and may get other addresses later. A thread waits
+for the resolver, possibly longer than an attempt to connect takes. So a peer has one query at a time: a
+resolver that does not answer cannot use up the threads of this process. Brokers that have connected once find
+each other again without the resolver.
 
 Decides: which addresses an attempt tries, and in which order. Leaves to others: connecting (``tcp_links``).
 """
@@ -21,7 +21,7 @@ class HostAddresses:
     """The addresses of one peer, for successive attempts to connect."""
 
     def __init__(self, host: str, port: int, patience_s: float) -> None:
-        """Start without a query. ``patience_s``: the time that an attempt waits for the resolver."""
+        """Start without a query. ``patience_s``: the seconds that an attempt waits for the resolver."""
         self.port = port
         self._host = host
         self._patience_s = patience_s
@@ -31,7 +31,10 @@ class HostAddresses:
         self._first = 0  # number of the address for the next attempt
 
     async def of_attempt(self) -> Sequence[str]:
-        """The addresses for an attempt, at least one. Raises the resolver's error, or ``TimeoutError``."""
+        """The addresses for the next attempt, at least one.
+
+        Raises the resolver's error, or ``TimeoutError``.
+        """
         if self._is_resolved:
             try:
                 await self._resolve()
@@ -42,11 +45,11 @@ class HostAddresses:
         return [*self._known[first:], *self._known[:first]]
 
     def failed(self) -> None:
-        """Begin the next attempt with another address: this attempt has failed."""
+        """Note that this attempt has failed: the next attempt begins with another address."""
         self._first += 1
 
     def close(self) -> None:
-        """Cancel the query to the resolver: no attempt follows."""
+        """Cancel the query to the resolver, because no attempt follows."""
         if self._question is not None:
             self._question.cancel()
 
@@ -68,7 +71,7 @@ def _host_of(found: tuple[Any, ...]) -> str:
 
 
 def _retrieved(question: asyncio.Future[Any]) -> None:
-    """Retrieve the error of a query for which no attempt waits: otherwise asyncio would log it."""
+    """Retrieve the error of a query whose result no attempt awaits: otherwise asyncio would log the error."""
     if not question.cancelled():
         question.exception()
 

@@ -59,10 +59,10 @@ class Refusals:
 
 
 class DialFailures:
-    """Failed attempts to connect to one peer, since the last connection was made.
+    """Failed attempts to connect to one peer, since the last successful attempt.
 
-    They are logged once they have failed for ``DIAL_PATIENCE_S``, and then at intervals: brokers that start
-    together dial each other before all of them listen.
+    Failures are logged once they have lasted for ``DIAL_PATIENCE_S``, and then at intervals: brokers that
+    start together dial each other before all of them listen.
     """
 
     def __init__(self, log: LogEvent, clock: Clock, peer: int) -> None:
@@ -77,7 +77,7 @@ class DialFailures:
         self._since = None
 
     def add(self, host: str, port: int, reason: str) -> None:
-        """Note a failed attempt; log it if the failures have lasted long enough."""
+        """Count a failed attempt; log it if the failures have lasted for ``DIAL_PATIENCE_S``."""
         now = self._clock.monotonic()
         self._since = now if self._since is None else self._since
         if now - self._since >= DIAL_PATIENCE_S and self._limit.left_out("") is not None:

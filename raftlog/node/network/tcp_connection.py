@@ -21,13 +21,13 @@ from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId
 
 WRITE_BYTES = 1024 * 1024
-"""The bytes that are passed to the operating system at once."""
+"""The maximum number of bytes that are passed to the operating system at once."""
 
 _JOIN_BELOW_MEAN_BYTES = 1024
 """The mean size in bytes below which buffers are copied into one buffer before a write.
 
-Measured under uvloop: 1,000 buffers of 100 bytes leave in half the time when joined; from 1,000
-bytes up it makes no difference, and buffers of 100 KB leave a fifth faster when not copied.
+Measured under uvloop: 1,000 buffers of 100 bytes are sent in half the time when joined. From 1,000 bytes on,
+joining makes no difference, and buffers of 100 KB are sent a fifth faster when not copied.
 """
 
 
@@ -48,11 +48,11 @@ class ConnectionOwner(Protocol):
         """
 
     def connection_closed(self, connection: Connection) -> None:
-        """Handle the end of a connection; called once for every connection made, proven or not."""
+        """Handle the end of a connection; called once for every connection that was made, proven or not."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The common part of both directions: the handshake, its time limit, and the end."""
+    """The part that both directions have in common: the handshake, its time limit, and the end."""
 
     def __init__(
         self,
@@ -77,12 +77,12 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def peer(self) -> NodeId:
-        """The other side; proven once ``is_proven``."""
+        """The node at the other end; proven once ``is_proven``."""
         return self._handshake.peer
 
     @property
     def process(self) -> bytes:
-        """The process of the other side; proven once ``is_proven``."""
+        """The random bytes of the process at the other end; proven once ``is_proven``."""
         return self._handshake.process
 
     @property
@@ -92,18 +92,18 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_made(self) -> bool:
-        """Whether a TCP connection was made; then ``closed`` will be done at its end."""
+        """Whether a TCP connection was made; then the future ``closed`` will be done at its end."""
         return self._transport is not None
 
     def abort(self) -> None:
-        """Close at once; queued frames are lost and no more are delivered. Idempotent."""
+        """Close the connection at once; queued frames are lost and no more are delivered. Idempotent."""
         self.is_closed = True
         self._cancel_deadline()
         if self._transport is not None:
             self._transport.abort()
 
     def refuse(self, reason: str, last_words: bytes = b"", detail: str = "") -> None:
-        """Report the reason to the owner, and close."""
+        """Report the reason of a refusal to the owner, and close the connection."""
         self._owner.connection_refused(self, reason, detail)
         if last_words and self._transport is not None:
             # Shorter than any socket buffer, so an orderly close cannot hang.
@@ -130,11 +130,11 @@ class Connection(asyncio.BufferedProtocol):
         transport.write(self._handshake.greeting())
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The memory for the handshake: before the proof, room for exactly one message."""
+        """The memory for the handshake: before the proof it has room for exactly one message."""
         return self._message[self._message_filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Handle bytes of the handshake."""
+        """Handle bytes of the handshake in the memory from ``get_buffer``."""
         if self.is_closed:
             return
         self._message_filled += nbytes
@@ -142,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
             self._handshake_message(bytes(self._message))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Report the end to the owner."""
+        """Report the end of the connection to the owner."""
         if not self.is_closed and not self.is_proven:
             self._owner.connection_refused(self, "closed_during_handshake")
         self.is_closed = True
@@ -174,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 class InboundConnection(Connection):
-    """The listener's side: receives frames. The owner sets ``deliver`` when the peer is proven."""
+    """The listener's side: receives frames. The owner calls ``receive_frames`` when the peer is proven."""
 
     _parser: FrameParser
 
@@ -186,13 +186,13 @@ class InboundConnection(Connection):
         self._parser = FrameParser(deliver, frame_bytes_max)
 
     def abort(self) -> None:
-        """Close at once, and deliver no more frames, even during a read."""
+        """Close the connection at once, and deliver no more frames, even during a read."""
         if self.is_proven:
             self._parser.stop()
         super().abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The memory for the next bytes: the handshake's, or after the proof the frame parser's."""
+        """The memory for the next bytes: of the handshake, or after the proof of the frame parser."""
         return self._parser.get_buffer() if self.is_proven else super().get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -233,13 +233,13 @@ class OutboundConnection(Connection):
 
     @property
     def queued_bytes(self) -> int:
-        """The number of bytes that the operating system has not accepted yet."""
+        """The number of bytes that the operating system has not yet accepted."""
         if self._transport is None:
             return 0
         return self._queue_bytes + self._transport.get_write_buffer_size()
 
     def send(self, buffers: Sequence[Buffer], length: int, queue_bytes_max: int) -> bool:
-        """Queue one frame; all frames queued within one turn of the loop leave in one write.
+        """Queue one frame; all frames that are queued within one turn of the loop are sent in one write.
 
         Returns False if the connection is not open, or the queue would exceed ``queue_bytes_max``.
         """
@@ -261,16 +261,16 @@ class OutboundConnection(Connection):
         return True
 
     def pause_writing(self) -> None:
-        """Stop writing: the operating system accepts no more for now."""
+        """Stop writing: the operating system accepts no more bytes for now."""
         self._is_paused = True
 
     def resume_writing(self) -> None:
-        """Continue writing: the operating system accepts more again."""
+        """Continue writing: the operating system accepts more bytes again."""
         self._is_paused = False
         self._flush()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Request a pause as soon as one write waits."""
+        """Make asyncio request a pause as soon as the system does not accept a write at once."""
         super().connection_made(transport)
         if self._transport is not None and not self.is_closed:
             self._transport.set_write_buffer_limits(high=WRITE_BYTES)
@@ -287,7 +287,7 @@ class OutboundConnection(Connection):
                 transport.writelines(buffers)
 
     def _next_buffers(self) -> list[Buffer]:
-        """Remove the buffers of one write: all, unless they exceed ``WRITE_BYTES``."""
+        """Remove and return the buffers of one write: all buffers, unless they exceed ``WRITE_BYTES``."""
         queue = self._queue
         if self._queue_bytes <= WRITE_BYTES:
             buffers = list(queue)
@@ -303,11 +303,11 @@ class OutboundConnection(Connection):
         return buffers
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The memory for the next bytes; after the proof no bytes are allowed."""
+        """The memory for the next bytes; after the proof no bytes may arrive."""
         return self._unexpected if self.is_proven else super().get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Handle bytes of the handshake; after the proof, refuse the connection."""
+        """Handle bytes of the handshake; bytes after the proof end the connection."""
         if not self.is_proven:
             super().buffer_updated(nbytes)
         elif not self.is_closed:
@@ -315,9 +315,9 @@ class OutboundConnection(Connection):
 
 
 def _end_unless_acknowledged(connected: socket.socket, limit_ms: int) -> None:
-    """Make the kernel end a connection whose other machine acknowledges nothing for ``limit_ms``.
+    """Make the kernel end a connection whose other machine acknowledges no bytes for ``limit_ms``.
 
-    Without this, Linux retransmits for a quarter of an hour, at ever longer intervals. Options that a
+    Without this limit, Linux retransmits for a quarter of an hour, at ever longer intervals. Options that a
     platform lacks are skipped: the layer above also ends silent connections.
     """
     options = (

@@ -1,7 +1,7 @@
-"""The connections of a node: one outbound to each peer, redialled forever, and one inbound from each.
+"""The connections of a node: one outbound to each peer, redialled forever, and one inbound from each peer.
 
-The layer above is told of each end of a proven connection exactly once. A connection that was never
-proven is counted as a refusal and not reported.
+Each end of a proven connection is reported to the layer above exactly once. The end of a connection that was
+never proven is counted as a refusal and not reported.
 """
 
 from __future__ import annotations
@@ -42,26 +42,30 @@ SMALL_FRAMES_BYTES_MAX: Final = _MEBIBYTE
 
 @dataclass(frozen=True, slots=True)
 class TransportLimits:
-    """The bounds of a transport. All nodes of a cluster should have the same ``frame_bytes_max``."""
+    """The limits of a transport. All nodes of a cluster should have the same ``frame_bytes_max``."""
 
     frame_bytes_max: int = FRAME_LIMITS.frame_bytes_max
     queue_bytes_max: int = 64 * _MEBIBYTE
-    """Bytes queued for each peer, with headers. Small frames may use ``SMALL_FRAMES_BYTES_MAX`` more."""
-    handshake_ms_max: int = 5_000
-    """The time that a listener gives the other node for the handshake."""
-    dial_ms_max: int = 750
-    """The time for a connection that this node dials, and again for its handshake.
+    """Bytes that may be queued for each peer, with headers.
 
-    Bytes that a broken network has lost never arrive: an attempt during an outage must end soon after it.
+    Small frames may use ``SMALL_FRAMES_BYTES_MAX`` more.
+    """
+    handshake_ms_max: int = 5_000
+    """The time in milliseconds that a listener gives the other node for the handshake."""
+    dial_ms_max: int = 750
+    """The time in milliseconds for a connection that this node dials, and again for its handshake.
+
+    Bytes that a broken network has lost never arrive: an attempt during an outage must end soon after the
+    outage.
     """
     redial_ms_min: int = 50
     redial_ms_max: int = 500
     unacknowledged_ms_max: int = 1_500
-    """A connection is closed by the kernel after so long without acknowledgement from the other machine."""
+    """The time in milliseconds without an acknowledgement after which the kernel closes a connection."""
     unproven_connections_max: int = 64
-    """Above this number, the oldest unproven connection is closed."""
+    """The maximum number of unproven connections; above it, the oldest unproven connection is closed."""
     log_interval_ms: int = 5_000
-    """Refusals for one reason are logged once per interval, with the number of unlogged ones."""
+    """Refusals for one reason are logged once per interval, with the number of refusals not logged."""
 
     def __post_init__(self) -> None:
         if self.queue_bytes_max < self.frame_bytes_max + HEADER_BYTES:
@@ -105,7 +109,7 @@ class OutboundLink:
         self._task = asyncio.get_running_loop().create_task(self._dial_for_ever())
 
     def move(self, host: str, port: int) -> None:
-        """Use another address for the peer, if it differs from the present one."""
+        """Use another address for the peer, if ``host`` or ``port`` differs from the present address."""
         if (host, port) != self.address:
             self.address = (host, port)
             self._addresses = self._addresses_of(host, port)
@@ -113,23 +117,23 @@ class OutboundLink:
             self.dial_now()
 
     def dial_now(self) -> None:
-        """Dial at once: the peer seems to be running."""
+        """Dial the peer at once, without the rest of the pause: the peer seems to be running."""
         if not self.connection.is_open:
             self._redial_ms = self._context.limits.redial_ms_min
             self._dial_now.set()
 
     def disconnect(self) -> None:
-        """Break the connection; an attempt to connect may continue."""
+        """Break the connection; an attempt to connect that is in progress may continue."""
         if self.connection.is_open:
             self.connection.abort()
 
     def retire(self) -> None:
-        """Stop dialling, and break the connection, which is reported. ``stop`` may follow."""
+        """Stop dialling, and break the connection; its end is reported. ``stop`` may follow."""
         self._task.cancel()
         self.connection.abort()
 
     async def stop(self) -> None:
-        """Stop dialling and close the connection."""
+        """Stop dialling and close the connection; its end is not reported."""
         self._is_stopped = True
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -140,13 +144,13 @@ class OutboundLink:
             await self.connection.closed
 
     def connection_proven(self, connection: Connection) -> None:
-        """Report that frames to the peer now leave."""
+        """Report that frames to the peer can now be sent."""
         self.process = connection.process
         self._redial_ms = self._context.limits.redial_ms_min
         self._context.receiver.peer_connected(self._peer)
 
     def connection_refused(self, connection: Connection, reason: str, detail: str = "") -> None:
-        """Count the refusal: the other end is not the peer, or refuses this node."""
+        """Count the refusal: the other end is not the expected peer, or it refuses this node."""
         self._context.refusals.add(
             reason,
             direction="outbound",
@@ -158,7 +162,7 @@ class OutboundLink:
             self._context.receiver.peer_refused(self._peer)
 
     def connection_closed(self, connection: Connection) -> None:
-        """Report a lost peer, before the dialling task continues."""
+        """Report a lost peer, and only then let the dialling task continue."""
         if connection.is_proven and not self._is_stopped:
             self._context.receiver.peer_lost(self._peer)
 
@@ -183,7 +187,7 @@ class OutboundLink:
         return HostAddresses(host, port, self._context.limits.dial_ms_max / 1000)
 
     async def _dial(self) -> None:
-        """Connect, and return when the connection has ended or could not be made, whatever the reason."""
+        """Connect to the peer; return when the connection has ended or could not be made, for any reason."""
         self._is_connected = False
         connection = self.connection = self._new_connection()
         self._dial_now.clear()
@@ -205,7 +209,7 @@ class OutboundLink:
             addresses.failed()
 
     async def _connect(self, connection: OutboundConnection, port: int, host: str, *others: str) -> None:
-        """Connect to the first host that accepts."""
+        """Connect to the first of these hosts that accepts the connection."""
         connect = asyncio.get_running_loop().create_connection
         try:
             await connect(partial(_same, connection), host, port)
@@ -220,12 +224,12 @@ class OutboundLink:
 
 
 class InboundConnections:
-    """The inbound connections: the newest proven connection of each peer counts.
+    """The inbound connections; of several connections from one peer, the newest proven one counts.
 
-    An exception: a second process with the id of a peer is refused while the first one is connected and can
-    be reached. ``link_to`` returns this node's own link to a peer, which knows the process that it has
-    reached last. ``on_peer_ended`` is called when the connection of a peer has ended or a newer one has
-    replaced it.
+    An exception: a second process with the id of a peer is refused while the first process is connected and
+    can be reached. ``link_to`` returns this node's own link to a peer, which knows the process that it has
+    reached last. ``on_peer_ended`` is called when the connection of a peer has ended or a newer connection
+    has replaced it.
     """
 
     def __init__(
@@ -246,7 +250,7 @@ class InboundConnections:
         self._unreached: dict[NodeId, tuple[bytes, str]] = {}  # processes whose frames are dropped; why
 
     def accept(self) -> InboundConnection:
-        """A protocol for a connection that was just accepted."""
+        """Create the protocol object for a connection that was just accepted."""
         nonce = secrets.token_bytes(NONCE_BYTES)
         handshake = ListenerHandshake(
             self._context.credentials, nonce, lambda *dialler: self._refusal_of(connection, *dialler)
@@ -262,16 +266,18 @@ class InboundConnections:
         return connection
 
     def seconds_since_heard(self, peer: NodeId) -> float:
-        """The seconds since the newest bytes from this peer; infinite if none have arrived."""
+        """The seconds since the last bytes from this peer; infinite if none have arrived."""
         heard_at = self._heard_at.get(peer)
         return math.inf if heard_at is None else self._context.clock.monotonic() - heard_at
 
     def process_of(self, peer: NodeId) -> bytes:
-        """The process at the other end of the connection from the peer; empty without a connection."""
+        """The random bytes of the process that is connected as this peer; empty without a connection."""
         return self._by_peer[peer].process if peer in self._by_peer else b""
 
     def refuse_unreached(self, peer: NodeId, why: str) -> None:
-        """Refuse the process connected as this peer when it dials again, unless this node reaches it."""
+        """Refuse the process that is connected as this peer when it dials again, unless this node
+        reaches it.
+        """
         self._unreached[peer] = self.process_of(peer), why
 
     def disconnect(self, peer: NodeId) -> None:
@@ -280,7 +286,7 @@ class InboundConnections:
             self._by_peer[peer].abort()
 
     async def stop(self) -> None:
-        """Close all connections without a report."""
+        """Close all connections without a report to the layer above."""
         self._by_peer.clear()
         connections = list(self._all)
         for connection in connections:
@@ -290,7 +296,7 @@ class InboundConnections:
         await asyncio.gather(*(connection.closed for connection in connections if connection.is_made))
 
     def connection_proven(self, connection: Connection) -> None:
-        """Make this the connection of its peer, and close an older one."""
+        """Make this the connection of its peer, and close an older connection of that peer."""
         assert isinstance(connection, InboundConnection)
         peer = connection.peer
         self._unproven.pop(connection, None)
@@ -315,7 +321,7 @@ class InboundConnections:
         )
 
     def connection_closed(self, connection: Connection) -> None:
-        """Forget the connection; report a lost peer if frames may have been lost."""
+        """Forget a connection that has ended; report a lost peer if frames may have been lost."""
         assert isinstance(connection, InboundConnection)
         self._all.discard(connection)
         self._unproven.pop(connection, None)

@@ -70,7 +70,7 @@ class TcpTransport:
 
     @property
     def port(self) -> int:
-        """The port of the listener; if port 0 was requested, the port that ``start`` was given."""
+        """The port of the listener; if port 0 was requested, the port that the system chose in ``start``."""
         if self._server is None:
             raise RuntimeError("the transport does not listen yet: await start() first")
         return int(self._server.sockets[0].getsockname()[1])
@@ -126,12 +126,14 @@ class TcpTransport:
             self._inbound.disconnect(peer)
 
     def refuse_unreached(self, peer: NodeId, why: str) -> None:
-        """Refuse the process connected as this peer when it dials again and was not reached."""
+        """Refuse the process that is connected as this peer when it dials again, unless this node
+        reaches it.
+        """
         if self._inbound is not None:
             self._inbound.refuse_unreached(peer, why)
 
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
-        """Queue one frame of these buffers (views of single bytes); see the port.
+        """Queue one frame with these buffers of single bytes; see ``Transport.send``.
 
         Raises ``ValueError`` for a frame above ``frame_bytes_max``: a retry could not help.
         """
@@ -144,16 +146,16 @@ class TcpTransport:
         return link is not None and link.connection.send(buffers, length, most)
 
     def queued_bytes(self, peer: NodeId) -> int:
-        """The bytes queued for this peer."""
+        """The number of bytes that are queued for this peer."""
         link = self._links.get(peer)
         return link.connection.queued_bytes if link is not None else 0
 
     def seconds_since_heard(self, peer: NodeId) -> float:
-        """The seconds since the newest bytes from this peer; infinite if none have arrived."""
+        """The seconds since the last bytes from this peer; infinite if none have arrived."""
         return math.inf if self._inbound is None else self._inbound.seconds_since_heard(peer)
 
     def reaches(self, peer: NodeId) -> bool:
-        """Whether both connections of this peer lead to one process."""
+        """Whether the connection to this peer and the connection from it lead to one process."""
         link, inbound = self._links.get(peer), self._inbound
         if link is None or inbound is None or not link.connection.is_open:
             return False
@@ -182,6 +184,9 @@ class TcpTransport:
             self._links[peer].dial_now()
 
     def _peer_ended(self, peer: NodeId) -> None:
-        """Break this node's connection, too: the fault that broke the peer's may have broken it silently."""
+        """Break this node's own connection to a peer whose connection ended.
+
+        The fault that broke the peer's connection may have broken this one without a sign.
+        """
         if peer in self._links:
             self._links[peer].disconnect()
