@@ -167,8 +167,9 @@ class Pipeline:
         self._has_failed = True
 
     def settle(self, now: float) -> RetryDecision:
-        """After a failure, when no batch is in flight: fail batches that cannot be retried, and queue the
-        others.
+        """Fail the batches that cannot be retried, and queue all other batches.
+
+        Call this when ``must_settle``.
         """
         given_up: list[tuple[Batch, RaftlogError]] = []
         self._drop_gone()

@@ -165,7 +165,7 @@ class MemoryLog:
         self._base = self._base or membership
 
     def restored(self, membership: Membership) -> Restored:
-        """The state from which a core would be rebuilt."""
+        """The state of the log from which a core is rebuilt after a restart."""
         return Restored(
             hard_state=self._hard_state,
             membership=self._base or membership,
@@ -206,7 +206,7 @@ class MemoryLog:
         """Do nothing: a log in memory notes no end for recovery."""
 
     def take_sync(self) -> Sync | None:
-        """The sync for all changes since the last call, or None."""
+        """The sync for all changes since the previous call; None without changes."""
         if not self._dirty:
             return None
         self._dirty = False
@@ -268,7 +268,7 @@ class MemoryLog:
         raise self._out_of_range(str(index))
 
     def headers_back(self, last: Index, count: int) -> list[BatchHeader]:
-        """The batches that end at ``last``, newest first; see ``LogReader``."""
+        """The headers of the batches up to ``last``, newest first; see ``LogReader``."""
         if not self.first_index <= last <= self.last_index:
             raise self._out_of_range(str(last))
         return [batch.header for batch in reversed(self._batches) if batch.base_offset <= last][:count]
