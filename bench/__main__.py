@@ -65,11 +65,14 @@ ALONE = (
     "presets",
     "spark",
 )
-"""Rows that start their own clusters: the shared systems need not start."""
+"""Rows that start clusters of their own.
+
+If only such rows are measured, the shared systems are not started.
+"""
 
 
 async def measure(bench: Bench, names: list[str]) -> list[Section]:
-    """Measure rows; every started process is ended in any case."""
+    """Measure these rows. Every started process is ended, also after an error."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

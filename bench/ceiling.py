@@ -1,8 +1,8 @@
-"""The system ``ceiling``: three processes that do the minimum work of a replicated, fsynced log in Python.
+"""The system ``ceiling``: three processes with only the work that a replicated, fsynced log needs in Python.
 
-Each node checks a batch's checksum, appends it, forwards it, and replies once the leader and
-one follower have synced it; one sync serves all waiting batches. There are no elections, no terms, no
-recovery, no HTTP: the difference to a real broker is the cost of these.
+Each node checks a batch's checksum, appends it, forwards it, and replies once the leader and one follower
+have synced it; one sync serves all waiting batches. There are no elections, no terms, no recovery and no
+HTTP: a real broker is slower by the cost of these.
 
 ``python -m bench.ceiling FIRST_PORT NODE DIRECTORY`` runs one node.
 """
@@ -32,7 +32,7 @@ _Waiting = tuple[int, int, Frames]  # kind, stream, receiver of the reply
 
 
 class Node:
-    """A node, which leads the streams whose clients connect to it."""
+    """A node of the three. It leads the streams whose clients connect to it."""
 
     def __init__(self, node: int, directory: Path) -> None:
         self._node = node
@@ -121,7 +121,7 @@ class Node:
 
 
 class Link(Frames):
-    """A connection that a node has dialled: batches out, acknowledgements in."""
+    """A connection from a node to another node, which sends batches and receives acknowledgements."""
 
     def __init__(self, node: Node, peer: int) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class Accepted(Frames):
 
 
 class Ceiling:
-    """The system under load: three bare processes."""
+    """The system under load: the three processes."""
 
     name = "ceiling (append, replicate, group fsync, nothing else)"
 

@@ -1,4 +1,4 @@
-"""Counts needless elections of three brokers, first idle, then as busy as clients can make them."""
+"""Counts needless elections in a cluster of three brokers, first while it is idle, then under full load."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _terms(cluster: Cluster) -> int:
 
 
 def _produce(bootstrap: str, seconds: float) -> int:
-    """Send with several producers at once; return the number of acknowledged records."""
+    """Send records with several producers at once; return the number of acknowledged records."""
     ends_s = time.monotonic() + seconds
 
     def send(_: int) -> int:

@@ -1,4 +1,4 @@
-"""Reads and writes the frames of the bare processes: u32 length, u8 kind, u8 stream, payload.
+"""Reads and writes the frames of the systems without HTTP: u32 length, u8 kind, u8 stream, payload.
 
 A large payload is read directly into its own buffer, and all frames written in one turn of the loop are sent
 in one system call.
@@ -16,7 +16,7 @@ PRODUCE, APPEND, APPENDED, DONE, WHO_LEADS = range(5)
 
 
 class Frames(asyncio.BufferedProtocol):
-    """One connection, at a client or a server."""
+    """One end of a connection, in a client or a server."""
 
     def __init__(self) -> None:
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
@@ -38,7 +38,7 @@ class Frames(asyncio.BufferedProtocol):
         return self._scratch[self._end :]
 
     def buffer_updated(self, count: int) -> None:
-        """Deliver every complete frame."""
+        """Call ``frame`` for every complete frame."""
         if self._large is not None:
             self._filled += count
             if self._filled == len(self._large):
@@ -88,7 +88,7 @@ class Frames(asyncio.BufferedProtocol):
 
 
 class FrameClient(Frames):
-    """A client's connection: one batch at a time."""
+    """A connection of a client, which sends one batch at a time."""
 
     def __init__(self, stream: int, payload: bytes) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class FrameClient(Frames):
             self._done.set_result(bytes(payload))
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Fail the waiting request."""
+        """Let the waiting request fail."""
         if self._done is not None and not self._done.done():
             self._done.set_exception(ConnectionError("a bare process closed the connection"))
 

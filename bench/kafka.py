@@ -1,8 +1,8 @@
 """Runs Apache Kafka as a peer: three combined KRaft brokers on Java, with raw-frame clients.
 
-The jars come from Maven Central into ``.cache/kafka``; without Java and Maven Kafka is omitted from
-the report. One cluster serves as two systems, each with its own topic: with the default flushing (none) or
-with ``flush.messages=1`` (an fsync for each batch).
+The jars come from Maven Central into ``.cache/kafka``; without Java and Maven Kafka is omitted from the
+report. One cluster serves as two systems with a topic each: one topic with Kafka's default, no fsync, the
+other with ``flush.messages=1``, an fsync for each batch.
 """
 
 from __future__ import annotations
@@ -30,21 +30,24 @@ JAVA_OPTIONS = ("-Xms512m", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPause
 
 
 def fetch_jars(cache: Path) -> Path | None:
-    """The directory of the jars, which are fetched once. None without Java, Maven or a network."""
+    """Fetch the jars once; return their directory. None without Java, Maven or a network."""
     group = "org.apache.kafka"
     artifacts = [(group, "kafka_2.13", VERSION), (group, "kafka-tools", VERSION)]
     return fetch(cache, f"kafka-{VERSION}", artifacts)
 
 
 def new_cluster_id() -> str:
-    """A random id for a cluster. Kafka's tool takes an id that begins with ``-`` for an option."""
+    """A random cluster id that does not begin with ``-``: Kafka's tool would read it as an option."""
     return "A" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
 
 
 def start_broker(
     folder: Path, settings: str, cluster_id: str, jars: Path, java_options: Sequence[str]
 ) -> subprocess.Popen[bytes]:
-    """Format the storage of a broker and start it. Its output is the file ``log`` in the folder."""
+    """Format the storage of a broker and start the broker.
+
+    Its output is in the file ``log`` in ``folder``.
+    """
     place = folder / "settings"
     place.write_text(settings)
     java = ["java", *java_options, "-cp", f"{jars}/*"]
@@ -71,11 +74,11 @@ class KafkaCluster:
 
     @property
     def bootstrap(self) -> str:
-        """The addresses of the brokers, for any client."""
+        """The addresses of all brokers, as clients of Kafka take them."""
         return ",".join(f"127.0.0.1:{self._first_port + node}" for node in range(NODES))
 
     async def start(self) -> None:
-        """Format the directories and start the brokers, once."""
+        """Format the directories and start the brokers; do nothing if they run."""
         self._users += 1
         if self._processes:
             return
@@ -145,7 +148,7 @@ class KafkaCluster:
 
 
 class Kafka:
-    """One kind of topic on a shared cluster."""
+    """A system under load: the cluster with one kind of topic."""
 
     def __init__(self, cluster: KafkaCluster, *, flush_always: bool) -> None:
         self.name = "Kafka, flush.messages=1" if flush_always else "Kafka, default (no fsync)"

@@ -39,7 +39,7 @@ async def fill(cluster: KafkaCluster, topic: str, partitions: int, values: Seque
 
 
 async def read_with_aiokafka(cluster: KafkaCluster, topic: str, group: str, records: int) -> Measured:
-    """Measure an ``aiokafka`` consumer from its first batch to its last one, as for all clients."""
+    """Measure an ``aiokafka`` consumer from its first batch to its last batch, as for all clients."""
     consumer = AIOKafkaConsumer(
         topic, bootstrap_servers=cluster.bootstrap, group_id=group, auto_offset_reset="earliest"
     )
@@ -87,4 +87,4 @@ READERS = {
     "aiokafka on Kafka": read_with_aiokafka,
     "confluent-kafka on Kafka": read_with_confluent,
 }
-"""Functions that read a number of records from a topic of a cluster in a group, by client name."""
+"""By name of the client: functions that read ``records`` records of a topic as a member of a group."""

@@ -26,9 +26,10 @@ async def run(
     seconds: float,
     in_transactions: bool,
 ) -> Measured:
-    """Run a closed loop of producers, each on a thread, which sends ``values``, by partition, and waits.
+    """Run a closed loop of producers, each on a thread.
 
-    A producer waits for the commit, or for the acknowledgements of all records.
+    Each producer sends ``values``, by partition, and then waits for the commit of the transaction, or without
+    transactions for the acknowledgements of all records.
     """
     make = _transactional if in_transactions else _plain
     senders = await asyncio.gather(

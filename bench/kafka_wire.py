@@ -1,7 +1,8 @@
-"""Encodes and decodes the four Kafka requests that benchmarks need, in versions with a simple layout.
+"""Encodes the four Kafka requests that benchmarks need, and decodes their responses.
 
-Produce 8, Fetch 4, ListOffsets 1 and CreateTopics 4. A frame is a length, then api key, version,
-correlation id and client id, then the request's own fields; all numbers are big-endian.
+The requests are Produce 8, Fetch 4, ListOffsets 1 and CreateTopics 4: versions with a simple layout. A frame
+is a length, then api key, version, correlation id and client id, then the request's own fields. All numbers
+are big-endian.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _NONE = 0
 
 
 class KafkaConnection(asyncio.Protocol):
-    """One connection, one request at a time."""
+    """One connection to a broker, for one request at a time."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -31,7 +32,7 @@ class KafkaConnection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Collect one response."""
+        """Collect the bytes of one response; complete the waiting request once the response is complete."""
         if not self._parts:
             if len(data) < 4:
                 raise ConnectionError("Kafka sent less than a length")
@@ -76,7 +77,7 @@ class KafkaConnection(asyncio.Protocol):
 
 
 class KafkaReader:
-    """Reads one partition from a position on."""
+    """A consumer of one partition, which reads from a position on."""
 
     def __init__(self, connection: KafkaConnection, topic: str, partition: int) -> None:
         self._connection = connection

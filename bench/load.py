@@ -1,6 +1,6 @@
 """The interface of a system under load, and one round of load.
 
-Decides: the shapes of load. Leaves to others: how throughput and latency are measured
+Decides: the parameters of a load. Leaves to others: how throughput and latency are measured
 (``closed_loop``), how a batch is sent (``Connection``) and how servers are started (``System``).
 """
 
@@ -35,14 +35,14 @@ class System(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in the report, with the relevant settings."""
+        """The name of the system in the report, with its relevant settings."""
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of its nodes."""
+        """The process ids of all nodes."""
 
     async def start(self, streams: int) -> None:
-        """Start the nodes and create the streams, replication factor 3."""
+        """Start the nodes and create ``streams`` streams with replication factor 3."""
 
     async def connect(self, stream: int, records: int, record_bytes: int) -> Connection:
         """A connection whose ``send`` sends a batch of ``records`` records of ``record_bytes`` bytes."""
@@ -56,12 +56,12 @@ class ReadableSystem(System, Protocol):
     """A system with consumers."""
 
     async def follow(self, stream: int, *, from_start: bool) -> Reader:
-        """A consumer that waits at the stream's end, or reads it from its beginning."""
+        """A consumer that waits at the end of a stream, or reads the stream from its beginning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """The shape of a load."""
+    """The parameters of a load: sizes of batches, number of streams and of batches in flight, duration."""
 
     records: int  # of a batch
     record_bytes: int
@@ -87,7 +87,7 @@ async def run(system: System, load: Load) -> Measured:
 
 
 async def _first(connection: Connection) -> None:
-    """Send the first batch, with retries: a system that has just started, or was idle, may refuse it."""
+    """Send the first batch, with retries: a system that has just started or was idle may refuse it."""
     for _ in range(FIRST_TRIES):
         try:
             return await connection.send()

@@ -1,9 +1,9 @@
 """Measures row 2 of the scoreboard, simulated time without a violation, in pieces that add up.
 
-Decides: which seeds a piece runs, which pieces add up, and their sum. Pieces add up over commits until a
-violation: changed code then restarts at zero, so that a defect resets all hours before it. Each piece begins
-after the last seed of its level. Runs with quiet phases have few faults per hour, so they are reported but
-not counted.
+Decides: which seeds a piece runs, which pieces add up, and their sum. Pieces of different commits add up
+until a violation. The next piece of changed code then starts the sum again at zero, so that a defect discards
+all hours before it. Each piece begins after the last seed that was run of its level. Runs with quiet phases
+have few faults per hour: their hours are reported, but do not count for the target.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NAMES: Final = {
     BROKERS_LONG: "whole brokers with quiet phases, not counted",
 }
 PLAN: Final = ((BROKERS, 200), (CORE, 1000), (LOG, 400), (BROKERS_LONG, 20))
-"""The default pieces of a round: some minutes each."""
+"""The level and the number of seeds of each piece of a round. A piece takes some minutes."""
 SOURCES: Final = ("raftlog", *OURS, "pyproject.toml")
 BEHIND_SWEEPS: Final = 1 << 32  # above the seeds of row 1 (a CRC-32) and of explorations (32 random bits)
 
@@ -58,14 +58,17 @@ class Piece:
 
 
 def sources_of(checkout: Path) -> str:
-    """A checksum of the code of the current commit. Raises ``CalledProcessError``."""
+    """A checksum of the code of the current commit, as hexadecimal text. Raises ``CalledProcessError``."""
     asked = ["git", "-C", str(checkout), "ls-tree", "-r", "HEAD", "--", *SOURCES]
     listed = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
     return f"{crc32(listed.encode()):08x}"
 
 
 def wanted(text: str) -> tuple[str, int]:
-    """The level and the number of seeds in ``brokers:400``. Raises ``ValueError`` with the remedy."""
+    """Parse a piece such as ``brokers:400``: the level and the number of seeds.
+
+    Raises ``ValueError``, which names the remedy.
+    """
     level, _, count = text.rpartition(":")
     if level not in NAMES or not count.isdigit():
         raise ValueError(
@@ -83,7 +86,7 @@ def go_on(
     date: str,
     jobs: int,
 ) -> Iterator[list[Piece]]:
-    """Run these pieces, or rounds of ``PLAN`` until the target is reached.
+    """Run ``pieces``, or if this is empty, rounds of ``PLAN`` until the target is reached.
 
     Yields, after each piece, all pieces that add up.
     """
@@ -117,7 +120,7 @@ def go_on(
 
 
 def since_violation(known: Iterable[Piece], sources: str) -> list[Piece]:
-    """The pieces that count: those after the last violation that was found in other code."""
+    """The pieces that add up: all pieces after the last violation in code other than ``sources``."""
     found: list[Piece] = []
     for piece in known:
         found.append(piece)
@@ -127,14 +130,14 @@ def since_violation(known: Iterable[Piece], sources: str) -> list[Piece]:
 
 
 def is_reached(pieces: Sequence[Piece]) -> bool:
-    """True if the counted time has reached the target, with or without violations."""
+    """True if the counted hours have reached the target, with or without violations."""
     counted = sum(piece.hours for piece in pieces if piece.level in COUNTED)
     brokers = sum(piece.hours for piece in pieces if piece.level == BROKERS)
     return counted >= HOURS_MIN and brokers >= BROKER_HOURS_MIN
 
 
 def is_kept(pieces: Sequence[Piece]) -> bool:
-    """True if the target is reached, without a violation in any level."""
+    """True if the counted hours have reached the target, and no piece of any level has a violation."""
     return is_reached(pieces) and not any(piece.violations for piece in pieces)
 
 

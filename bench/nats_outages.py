@@ -1,7 +1,7 @@
 """Runs NATS JetStream in row 9: three servers, a stream of three replicas, ``sync_interval: always``.
 
-The client is ``nats-py`` with all three servers and short intervals, so that it leaves a server without a
-response after 0.4 to 0.6 s. A publish waits 0.3 s for its acknowledgement. There are no proxies between the
+The client is ``nats-py`` with all three servers and short intervals, so that after 0.4 to 0.6 s it leaves a
+server that does not respond. A publish waits 0.3 s for its acknowledgement. There are no proxies between the
 servers, so servers are killed and stopped, but not isolated.
 """
 
@@ -36,7 +36,7 @@ def missing() -> str | None:
 
 
 class NatsOutages:
-    """Three servers and a stream."""
+    """Three NATS servers with one stream."""
 
     kinds = (KILL, STOP, TRANSFER)
 
@@ -46,7 +46,7 @@ class NatsOutages:
     @classmethod
     @contextlib.contextmanager
     def started(cls) -> Iterator[NatsOutages]:
-        """Run the servers during the block."""
+        """Run the servers for the duration of the ``with`` block."""
         with tempfile.TemporaryDirectory(prefix="nats-outages-") as name:
             nats = Nats(Path(name), sync_always=True)
             try:
@@ -70,7 +70,7 @@ class NatsOutages:
 
     @contextlib.contextmanager
     def failing(self, kind: str, trial: int) -> Iterator[None]:
-        """Kill, stop or relieve the stream's leader, and restore it after the block; see ``Replicated``."""
+        """Kill, stop or replace the stream's leader; restore it after the block; see ``Replicated``."""
         leader = asyncio.run(self._leader())
         if kind == TRANSFER:
             asyncio.run(self._nats.request(f"$JS.API.STREAM.LEADER.STEPDOWN.{_STREAM}", {}))

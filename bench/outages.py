@@ -1,9 +1,9 @@
 """Measures row 9 of the scoreboard: how long a client gets no acknowledgement when the leader fails.
 
 One client sends one record after another to one partition or stream. In each trial the leader is killed,
-stopped, isolated, or hands over its leadership; the gap is the time from the last acknowledgement before the
-failure to the first one after it.
-The loop is the same for raftlog (``raftlog_outages``) and its peers (``nats_outages``, ``rabbitmq_outages``).
+stopped or isolated, or hands over its leadership. The gap is the time from the last acknowledgement before
+the failure to the first acknowledgement after the failure. The loop is the same for raftlog
+(``raftlog_outages``) and its peers (``nats_outages``, ``rabbitmq_outages``).
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ class Replicated(Protocol):
         """Return once all replicas are in sync. Raises an error after ``RECOVERED_S``."""
 
     def client(self) -> AbstractContextManager[Send]:
-        """A new client, as a function that sends one record and waits until the record is stored.
+        """Open a new client; yield a function that sends one record and waits until the record is stored.
 
-        The function raises an ``Exception`` without an acknowledgement in time; then the next record is sent.
+        The function raises an ``Exception`` if no acknowledgement comes in time; the caller then sends the
+        next record.
         """
 
     def failing(self, kind: str, trial: int) -> AbstractContextManager[None]:
@@ -50,7 +51,7 @@ class Replicated(Protocol):
 
 
 class Acknowledgements:
-    """The times at which one client got acknowledgements."""
+    """The times at which one client received acknowledgements."""
 
     def __init__(self, system: Replicated) -> None:
         self.times: list[float] = []
@@ -59,7 +60,7 @@ class Acknowledgements:
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
-        """Send records until the block ends."""
+        """Send records in the background until the block ends."""
         thread = threading.Thread(target=self._send, daemon=True)
         thread.start()
         try:
@@ -90,7 +91,10 @@ class Acknowledgements:
         return True
 
     def longest_gap_s(self, since: float) -> float:
-        """The longest time between two acknowledgements since ``since``; waits for one after this call."""
+        """The longest time between two acknowledgements since ``since``.
+
+        Waits for an acknowledgement after the call.
+        """
         if not self.wait_for_next():
             return RECOVERED_S
         times = self.times[max(0, bisect_right(self.times, since) - 1) :]
@@ -98,7 +102,7 @@ class Acknowledgements:
 
 
 def outages(system: Replicated, trials: int) -> dict[str, list[float]]:
-    """The gaps of each kind of failure, in seconds, ascending."""
+    """Measure the gaps for each kind of failure, in seconds, ascending."""
     acknowledgements = Acknowledgements(system)
     with acknowledgements.going_on():
         found = {

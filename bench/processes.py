@@ -10,17 +10,17 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds of a process and all its threads, in user and kernel mode."""
+    """The CPU seconds that a process has used: all its threads, in user and kernel mode."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
 def cpu_s_of(pids: Iterable[int]) -> float:
-    """CPU seconds of several processes and all their threads, in user and kernel mode."""
+    """The sum of ``cpu_s`` over several processes."""
     return sum(cpu_s(pid) for pid in pids)
 
 
 def private_bytes(pid: int) -> int:
-    """Memory of a process that no other process shares, in bytes: without the code of libraries."""
+    """The memory that a process shares with no other process, in bytes: without the code of libraries."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))

@@ -1,8 +1,7 @@
-"""Runs the baseline: a log on pysyncobj, a pure-Python Raft engine, unmodified, with its own journal.
+"""Runs the baseline: a log on the unmodified pysyncobj, a Raft engine in pure Python, with its own journal.
 
-Three processes; a batch of bytes is one replicated call. Clients send the frames of the bare
-processes to the leading node. ``python -m bench.pysyncobj_log FIRST_PORT NODE DIRECTORY``
-runs one node.
+There are three processes, and a batch of bytes is one replicated call. Clients send frames (``frames``) to
+the node that leads. ``python -m bench.pysyncobj_log FIRST_PORT NODE DIRECTORY`` runs one node.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ START_S = 30
 
 
 class ReplicatedLog(SyncObj):  # type: ignore[misc]
-    """A log that only counts records; the engine's journal stores them."""
+    """A replicated object that only counts records: the engine's journal stores the records."""
 
     def __init__(self, own: str, others: list[str], journal: Path) -> None:
         super().__init__(own, others, SyncObjConf(journalFile=str(journal)))

@@ -47,7 +47,7 @@ def missing() -> str | None:
 
 
 class RabbitOutages:
-    """Three nodes and a queue."""
+    """Three RabbitMQ nodes with one quorum queue."""
 
     kinds = (KILL, STOP)
 
@@ -62,7 +62,7 @@ class RabbitOutages:
     @classmethod
     @contextlib.contextmanager
     def started(cls) -> Iterator[RabbitOutages]:
-        """Run the nodes during the block."""
+        """Run the nodes for the duration of the ``with`` block."""
         with tempfile.TemporaryDirectory(prefix="rabbitmq-outages-") as name:
             system = cls(Path(name))
             try:
@@ -157,7 +157,7 @@ class RabbitOutages:
             time.sleep(_LOOK_S)
 
     def _control(self, program: str, *arguments: str) -> str:
-        """The output of a command on a node that answers; empty if no node answers."""
+        """Run a control command on a node that answers; return its output, empty if no node answers."""
         for node in range(3):
             command = [
                 *(str(PROGRAMS / program), "-q", "--erlang-cookie", "raftlog"),
@@ -210,7 +210,7 @@ class _Publisher:
             raise
 
     async def close(self) -> None:
-        """Drop the connection, whose node may be stopped."""
+        """Close the connection, in 50 ms at most: its node may be stopped."""
         connection, self._connection, self._exchange = self._connection, None, None
         if connection is not None:
             with contextlib.suppress(Exception):

@@ -1,7 +1,7 @@
 """Runs raftlog in row 9, with the faults of the chaos harness.
 
-``python -m bench.raftlog_outages TRIALS`` prints the gaps of each kind as JSON. If possible, it enters its
-own network namespace, in which packets can be dropped.
+``python -m bench.raftlog_outages TRIALS`` prints the gaps of each kind of failure as JSON. If possible, the
+command enters a network namespace of its own, in which packets can be dropped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RaftlogOutages:
     @classmethod
     @contextmanager
     def started(cls) -> Iterator[RaftlogOutages]:
-        """Run the brokers during the block."""
+        """Run the brokers for the duration of the ``with`` block."""
         stage = Stage()
         possible = {fault.name for fault in stage.choose_faults([], 3)}
         if not namespaces.is_hub():
@@ -79,7 +79,7 @@ class RaftlogOutages:
 
 
 def main() -> None:
-    """Run the command line."""
+    """Measure the gaps for the number of trials on the command line, and print them."""
     if namespaces.missing() is None and not namespaces.is_hub():
         namespaces.enter_hub()
     with RaftlogOutages.started() as system:

@@ -86,7 +86,7 @@ class RaftlogSystem:
             time.sleep(0.2)
 
     def _in_sync(self, topic: str) -> int:
-        """The number of partitions that have a leader and all their replicas."""
+        """The number of partitions that have a leader, and all of whose replicas are in sync."""
         found, token = 0, ""
         while True:
             page = self.cluster.get(f"/v1/topics/{topic}/partitions?limit=1000{token}")

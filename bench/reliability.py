@@ -1,9 +1,9 @@
 """Measures the scoreboard: ``make reliability`` writes reliability.json and docs/reliability.md.
 
-Decides: what each row runs, its figures and whether its target is reached. Leaves to others: the runs
-(packages of ``verification``, ``chaos`` and ``tests.planted_bugs``). Measuring a row leaves the other rows
-unchanged; each row names its commit, machine and day, and is measured only on a clean checkout of a commit.
-Row 2 is measured in pieces (``long_runs``).
+Decides: which runs belong to each row, its figures, and whether its target is reached. Leaves to others: the
+runs (packages of ``verification``, ``chaos`` and ``tests.planted_bugs``). Measuring a row leaves the other
+rows unchanged; each row names its commit, machine and day, and is measured only on a clean checkout of a
+commit. Row 2 is measured in pieces (``long_runs``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FIGURES: Final = ROOT / "reliability.json"
 DOCUMENT: Final = ROOT / "docs" / "reliability.md"
 JOBS: Final = os.cpu_count() or 1
 RESULTS: Final = ("reliability.json", "docs/reliability.md")
-"""Files that a measurement writes: a checkout in which only these are changed counts as clean."""
+"""Files that a measurement writes. A checkout in which only these files are changed counts as clean."""
 
 Value = int | float | str
 Figures = dict[str, Value]
@@ -61,7 +61,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A measurement to run, in part if ``is_quick``; for row 2, ``pieces`` after the ``known`` pieces."""
+    """The parameters of a measurement.
+
+    If ``is_quick``, only a part of the row is run. For row 2, ``pieces`` are run after the ``known`` pieces.
+    """
 
     is_quick: bool
     commit: str
@@ -72,7 +75,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The figures so far, and whether they reach the target."""
+    """The figures of a row so far. ``kept`` says whether they reach the target."""
 
     figures: Figures
     kept: bool
@@ -81,7 +84,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Measures one row, whose figures are written after each step."""
+    """The title, the target and the function of one row.
+
+    The figures are stored whenever the function yields.
+    """
 
     title: str
     target: str
@@ -89,7 +95,7 @@ class Measurement:
 
 
 def simulation(is_quick: bool) -> tuple[Figures, bool]:
-    """Measure row 1: every seed that ever failed, and 5,000 seeds of all levels, chosen by the commit."""
+    """Measure row 1: every seed that ever failed, and 5,000 seeds of all levels, derived from the commit."""
     wanted = 100 if is_quick else 5000
     began = time.monotonic()
     first = first_of_commit()
@@ -109,7 +115,7 @@ def simulation(is_quick: bool) -> tuple[Figures, bool]:
 
 
 def long_run(task: Task) -> Iterator[Measured]:
-    """Measure row 2: seeds that no sweep runs, piece by piece."""
+    """Measure row 2, piece by piece, with seeds that no other sweep runs."""
     if task.is_quick:
         slices = [(level, max(1, count // 50)) for level, count in long_runs.PLAN]
         task = replace(task, pieces=slices, known=[])
@@ -225,7 +231,7 @@ ROWS: Final[dict[str, Measurement]] = {
 
 
 def main() -> int:
-    """Run the command. Returns 1 if a measured row misses its target, 2 if measuring is not allowed."""
+    """Run the command line. Returns 1 if a measured row misses its target, 2 if the checkout is not clean."""
     parser = argparse.ArgumentParser(prog="python -m bench.reliability", description=__doc__)
     parser.add_argument(
         "--only", action="append", choices=sorted(ROWS, key=int), help="this row; may be repeated"
@@ -256,7 +262,7 @@ def main() -> int:
 
 
 def uncommitted(checkout: Path) -> list[str]:
-    """Changed files since the commit, except ``RESULTS``; or the error of git."""
+    """The files that were changed since the commit, except ``RESULTS``; or the error message of git."""
     asked = [
         "git",
         "-C",
@@ -278,7 +284,7 @@ def _write(rows: dict[str, Row]) -> None:
 
 
 def page(rows: dict[str, Row]) -> str:
-    """The document with the measured figures, row by row."""
+    """The text of the document with the measured figures, row by row."""
     lines = [
         "# Reliability, measured",
         "",

@@ -1,4 +1,4 @@
-"""Writes the page of a run: tables, plots, and the targets of this release.
+"""Writes the page of a benchmark run: tables, plots, and the targets of this release.
 
 A page names its commit, machine and day, since only the ratios between systems in one run are comparable.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from api.cli.closed_loop import Measured
 
 Figures = Mapping[str, Mapping[str, Measured]]
-"""The medians of each system, by load."""
+"""By load, then by name of the system: the medians over the rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def throughput_table(figures: Figures, baseline: str, label: str = "load") -> str:
-    """Records per second by load and system, with the ratio of the first system to each other one."""
+    """A table of records per second by load and system, with the ratios of the first system to all others."""
     systems = _systems(figures)
     rows = []
     for load, measured in figures.items():
@@ -72,7 +72,7 @@ def throughput_table(figures: Figures, baseline: str, label: str = "load") -> st
 
 
 def latency_table(measured: Mapping[str, Measured], baseline: str) -> str:
-    """p50 and p99 of each system, with the ratio of p50 to the first system's."""
+    """A table of p50 and p99 latencies by system, with the ratio of each p50 to the first system's p50."""
     first = measured[baseline]
     rows = [
         [system, f"{m.p50_ms:.2f} ms", f"{m.p99_ms:.2f} ms", f"{first.p50_ms / m.p50_ms:.2f}"]
@@ -82,7 +82,7 @@ def latency_table(measured: Mapping[str, Measured], baseline: str) -> str:
 
 
 def page(sections: Sequence[Section], *, commit: str, took_s: float, rounds: int) -> str:
-    """The whole page."""
+    """The text of the whole page."""
     parts = [
         "# Benchmarks\n",
         "Written by `make bench`; do not edit. Every system runs as three nodes with three replicas on one "
@@ -114,7 +114,7 @@ def _floor_table(floors: Sequence[Floor]) -> str:
 
 
 def checked_out() -> str:
-    """The commit of this checkout, marked if files differ. Call this before results are written."""
+    """The commit of this checkout, with a mark if files are changed. Call this before results are written."""
     here = Path(__file__).parent
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True, check=False

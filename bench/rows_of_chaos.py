@@ -70,7 +70,10 @@ def soak(is_quick: bool) -> tuple[Figures, bool]:
 
 
 def _run(minutes: int, brokers: int) -> dict[str, Any]:
-    """The record of one run. Its report and history stay until the next run."""
+    """Run ``raftlog chaos run`` once; return its result.
+
+    The report and the history of the run stay on the disk until the next run.
+    """
     report = REPORTS / f"soak-{brokers}"
     shutil.rmtree(report, ignore_errors=True)
     command = [sys.executable, "-P", "-m", "raftlog", "chaos", "run", "--brokers", str(brokers)]
@@ -80,7 +83,10 @@ def _run(minutes: int, brokers: int) -> dict[str, Any]:
 
 
 def power_losses(is_quick: bool) -> tuple[Figures, bool]:
-    """Measure row 6: brokers on disks that lose unsynced writes; as controls, on disks whose syncs lie."""
+    """Measure row 6: brokers on disks that lose unsynced writes.
+
+    As a control, also on disks that report a sync without performing it.
+    """
     if reason := lying_fsync.missing():
         raise RuntimeError(f"row 6 cannot be measured here: {reason}")
     cycles, controls = (3, 1) if is_quick else (200, 20)
@@ -106,7 +112,7 @@ def power_losses(is_quick: bool) -> tuple[Figures, bool]:
 
 
 def unavailability(is_quick: bool) -> tuple[Figures, bool]:
-    """Measure row 9: gaps between acknowledgements when a leader fails, of raftlog and its peers."""
+    """Measure row 9: the gaps between acknowledgements when a leader fails, for raftlog and other systems."""
     trials, peer_trials = (8, 4) if is_quick else (TRIALS, PEER_TRIALS)
     command = [sys.executable, "-P", "-m", "bench.raftlog_outages", str(trials)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -126,7 +132,7 @@ def unavailability(is_quick: bool) -> tuple[Figures, bool]:
 
 
 def _peers(trials: int) -> tuple[dict[str, dict[str, list[float]]], Figures]:
-    """The gaps of each measured peer, and the reasons why other peers are not measured."""
+    """The gaps of each other system, and for each system that cannot be measured here the reason."""
     found: dict[str, dict[str, list[float]]] = {}
     missing: Figures = {}
     if reason := nats_outages.missing():
@@ -145,7 +151,10 @@ def _peers(trials: int) -> tuple[dict[str, dict[str, list[float]]], Figures]:
 def outage_figures(
     ours: Mapping[str, Sequence[float]], peers: Mapping[str, Mapping[str, Sequence[float]]]
 ) -> tuple[Figures, bool]:
-    """Gaps in milliseconds, and as parts of the peers' gaps. The arguments are gaps in seconds, by kind."""
+    """The figures of row 9: raftlog's gaps in milliseconds, and as fractions of the gaps of other systems.
+
+    The arguments are gaps in seconds, by kind of failure.
+    """
     figures: Figures = {"trials of each kind": len(ours[KILL])}
     figures |= {f"the same with {name}": len(found[KILL]) for name, found in peers.items()}
     kept = {KILL, STOP, ISOLATION, TRANSFER} <= ours.keys()
@@ -191,7 +200,7 @@ def exactly_once(is_quick: bool) -> tuple[Figures, bool]:
 
 
 def corruption(is_quick: bool) -> tuple[Figures, bool]:
-    """Measure row 8: damaged disks, of one replica, and of all three at different places."""
+    """Measure row 8: damage on the disk of one replica, and at different places on the disks of all three."""
     cases, all_replicas = (20, 5) if is_quick else (1000, 200)
     found = run_suite(cases, all_replicas, jobs=JOBS)
     figures: Figures = {

@@ -1,7 +1,8 @@
 """Measures row 4 of the scoreboard: the errors and the speed of the checker of histories.
 
-Decides: what counts as an error of the checker. Leaves to others: the histories. The smallest guilty
-histories, the near misses and the random histories are those of the tests of ``chaos.checkers``.
+Decides: which verdicts count as errors of the checker. Leaves to others: the histories. The smallest
+histories with an anomaly, the similar histories without an anomaly and the random histories come from the
+tests of ``chaos.checkers``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Figures = dict[str, int | float | str]
 
 
 def checker_quality(is_quick: bool) -> tuple[Figures, bool]:
-    """The figures of the row, and whether its target is reached."""
+    """Measure row 4: return its figures, and whether its target is reached."""
     share = 100 if is_quick else 1
     pairs = [*_pairs()]
     missed = [kind for kind, guilty, _ in pairs if kind not in _kinds(guilty)]
@@ -78,7 +79,7 @@ def _is_accused(seed: int) -> bool:
 
 
 def _overlooked(histories: int) -> Iterator[bool]:
-    """Whether the checker missed a fault, for each planted fault in each random history."""
+    """For each planted fault in each random history: whether the checker missed the fault."""
     for fault, kinds in FAULTS.items():
         for seed in range(histories):
             history = clean_history(seed, 120)

@@ -21,7 +21,7 @@ CONNECTIONS = 64
 
 
 class _JsonOver:
-    """raftlog over plain HTTP: requests to any broker name a topic, but no partition."""
+    """The system raftlog with plain HTTP requests to any broker, which name a topic but no partition."""
 
     def __init__(self, system: RaftlogSystem) -> None:
         self.name = system.name

@@ -1,7 +1,7 @@
 """Measures delayed messages: how late they are when 10,000 are due in each second.
 
-Lateness is the append time of the target minus the time at which a message was due; both are wall clocks of
-this machine.
+The lateness of a message is the time at which it was appended to its topic minus the time at which it was
+due. Both times are from the wall clock of this machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LATE_MS_FLOOR: Final = 100.0
 
 
 async def delayed(bench: Bench) -> Section:
-    """Measure messages that are due at a steady rate, on three brokers."""
+    """Measure delayed messages that become due at a steady rate, on three brokers."""
     seconds = QUICK_SECONDS if bench.is_quick else SECONDS
     count = PER_SECOND * seconds
     section = Section(
@@ -58,7 +58,11 @@ async def delayed(bench: Bench) -> Section:
 
 
 async def _accepted(session: aiohttp.ClientSession, urls: list[str], count: int) -> tuple[int, float]:
-    """Send all messages. Returns when the first is due in ms, and the seconds until all were accepted."""
+    """Send all messages.
+
+    Returns the time in ms at which the first message is due, and the seconds until all messages were
+    accepted.
+    """
     await _send(session, urls[0], [{"value": "warm", "delay": 0, "partition": 0}])  # creates ``__delayed``
     began_s = time.time()
     first_ms = int((began_s + AHEAD_S + count / 4_000) * 1_000)
@@ -98,7 +102,7 @@ async def _send(session: aiohttp.ClientSession, url: str, records: list[dict[str
 
 
 async def _lateness(session: aiohttp.ClientSession, url: str, count: int) -> list[int]:
-    """The lateness of each message in milliseconds, once all are in the topic."""
+    """Wait until all messages are in the topic; return the lateness of each message in milliseconds."""
     late: list[int] = []
     offsets = dict.fromkeys(range(PARTITIONS), 0)
     while len(late) < count:

@@ -1,4 +1,4 @@
-"""Measures consumer groups: a join, commits of offsets, the throughput of a consumer."""
+"""Measures consumer groups: the time of a join, commits of offsets, and the throughput of a consumer."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def _join_once(client: Client, group: str) -> float:
 async def _read_on(
     number: int, consumer: AsyncConsumer, first: dict[int, float], have_all: asyncio.Event
 ) -> None:
-    """Read on after the first record: a member that stopped would delay the rebalance."""
+    """Keep reading after the first record: a member that stopped would delay the rebalance."""
     async for _ in consumer.batches():
         first.setdefault(number, time.perf_counter())
         if len(first) == MEMBERS:
@@ -173,7 +173,7 @@ async def consumer(bench: Bench) -> Section:
 async def _consumed(
     bench: Bench, kafka: KafkaCluster | None, partitions: int, records: int
 ) -> dict[str, list[float]]:
-    """Records per second of each client in each round."""
+    """The records per second of each client in each round."""
     topic, found = f"read-{partitions}", defaultdict[str, list[float]](list)
     async with bench.brokers_alone(retained_bytes=-1) as system, Client(system.cluster.bootstrap) as client:
         await system.create(topic, partitions)

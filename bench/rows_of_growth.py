@@ -17,7 +17,7 @@ Points = Sequence[tuple[float, float]]
 
 
 async def growth(bench: Bench) -> Section:
-    """Measure and draw three plots of records per second."""
+    """Measure and draw three plots of records per second: by batch size, partitions, and log size."""
     section = Section(
         "Growth",
         "Records of 1 KB. The first plot has four requests in flight for each of four partitions, the second "

@@ -1,4 +1,4 @@
-"""Measures the presets ``latency`` and ``throughput`` of producers, consumers and topics.
+"""Measures the effect of the presets ``latency`` and ``throughput`` of producers, consumers and topics.
 
 The presets take turns, since the speed of the machine varies. ``docs/profiles.md`` explains the figures.
 """
@@ -58,7 +58,7 @@ async def profiles(bench: Bench) -> Section:
 
 
 async def _in_turn(bench: Bench, presets: Presets) -> dict[str, Figures]:
-    """The median of each figure over the rounds."""
+    """Measure the presets in turn, in rounds; return the median of each figure over the rounds."""
     found: defaultdict[str, list[Figures]] = defaultdict(list)
     for _ in range(bench.rounds):
         for preset, measure in presets.items():
@@ -142,7 +142,7 @@ async def _fill(client: Client, topic: str, records: int, partition: int | None 
 
 
 async def _drained(consumer: AsyncConsumer) -> float:
-    """Records per second, from the first batch on."""
+    """The records per second of a consumer that reads a backlog, from its first batch on."""
     found, first, began = 0, 0, 0.0
     async for batch in consumer.batches():
         found += len(batch)
@@ -154,7 +154,7 @@ async def _drained(consumer: AsyncConsumer) -> float:
 
 
 async def _fresh(client: Client, consumer: AsyncConsumer) -> Sequence[float]:
-    """Seconds from the send of each record of partition 1 until it is handed out, ascending."""
+    """For each record of partition 1, the seconds from its send until it is handed out, ascending."""
     found, began = list[float](), time.perf_counter()
     async with client.producer("mixed", preset="latency") as producer:
         sending = asyncio.create_task(_send_times(producer, 0.02, partition=1))
@@ -172,7 +172,7 @@ async def _fresh(client: Client, consumer: AsyncConsumer) -> Sequence[float]:
 
 
 async def _steady(client: Client, consumer: AsyncConsumer) -> tuple[float, Sequence[float]]:
-    """Mean number of records of a take, and seconds until each record is handed out, ascending."""
+    """The mean number of records of a batch, and the seconds until each record is handed out, ascending."""
     takes, found = 0, list[float]()
     async with client.producer("steady", preset="latency") as producer:
         sending = asyncio.create_task(_send_times(producer, 0.001, partition=0))
@@ -224,7 +224,7 @@ async def _of_topics(system: RaftlogSystem) -> Presets:
 
 
 async def _without_a_follower(system: RaftlogSystem, topic: str, leader: int) -> float:
-    """Seconds until ``acks=every`` is answered."""
+    """The seconds until a send with ``acks=every`` is acknowledged while a follower is stopped."""
     follower = next(broker for broker in system.cluster.running if broker != leader)
     async with (
         Client(system.cluster.bootstrap, request_timeout="30s") as client,

@@ -1,4 +1,4 @@
-"""Measures brokers with prebuilt batches: produce, one at a time, end to end, consume."""
+"""Measures brokers with prebuilt batches: produce, one record at a time, end to end, consume."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ async def _read_one(reader: Reader) -> None:
 
 
 async def _fill(system: System, wanted_bytes: int) -> None:
-    """Write so much to each stream that a reader does not reach the end."""
+    """Write so many records to each stream that a reader does not reach the end during a round."""
     load = Load(records=100, record_bytes=1024, streams=STREAMS, in_flight=2, seconds=1)
     written = 0.0
     for _ in range(120):
@@ -152,7 +152,7 @@ async def _fill(system: System, wanted_bytes: int) -> None:
 async def _consume_round(
     streams: int, wanted_bytes: int, costs: dict[str, list[float]], system: System
 ) -> Measured:
-    """Measure bytes (as records) per second; adds the cost to ``costs``, in CPU seconds per GB."""
+    """Measure the throughput of readers, in bytes per second. Adds the CPU seconds per GB to ``costs``."""
     assert isinstance(system, ReadableSystem)
     readers = [await system.follow(stream, from_start=True) for stream in range(streams)]
     try:
@@ -176,7 +176,7 @@ async def _read_bytes(reader: Reader, wanted_bytes: int) -> int:
 
 
 def _bare_copy(size_bytes: int) -> tuple[float, float]:
-    """Measure bytes per second and CPU seconds per GB of the simplest copy from a file to a socket."""
+    """Measure the simplest copy from a file to a socket: bytes per second, and CPU seconds per GB."""
     ours, theirs = socket.socketpair()
     with ours, theirs, tempfile.TemporaryFile() as file:
         file.write(bytes(size_bytes))

@@ -1,6 +1,7 @@
 """Measures raftlog's connector for Spark and, if Maven is installed, Spark's connector for Kafka.
 
-Each connector has three brokers that run alone, and a session in its own process (``spark_program``).
+For each connector three brokers run, without other clusters, and a Spark session in a process of its own
+(``spark_program``).
 """
 
 from __future__ import annotations
@@ -111,12 +112,12 @@ async def _kafka(bench: Bench, jars: Path | None) -> Figures | None:
 
 
 def _class_path(jars: Path) -> str:
-    """The jars of the connector, without jars that the session has in another version."""
+    """The class path of the connector, without jars that the session already has in another version."""
     return ":".join(str(path) for part in PARTS for path in sorted(jars.glob(f"{part}*.jar")))
 
 
 def _connector(cache: Path) -> Path | None:
-    """The jars of the connector: of this release of Spark, or else of the newest release that works."""
+    """The jars of Spark's connector for Kafka: of this release of Spark, or else of an earlier release."""
     import pyspark
 
     for version in (pyspark.__version__, CONNECTOR_BEFORE):

@@ -1,4 +1,4 @@
-"""Measures clusters rather than loads: the cost of idle partitions, and the duration of a failover."""
+"""Measures two properties of clusters: the cost of idle partitions, and the duration of a failover."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAILOVERS = 10
 
 
 async def idle(bench: Bench) -> Section:
-    """Measure a thousand idle partitions."""
+    """Measure the cost of a thousand idle partitions."""
     partitions = 200 if bench.is_quick else PARTITIONS
     observed_s = 5.0 if bench.is_quick else 20.0
     section = Section(
@@ -58,7 +58,7 @@ async def idle(bench: Bench) -> Section:
 
 
 async def failover(bench: Bench) -> Section:
-    """Measure ``kill -9`` of a leader, as a client of another broker sees it."""
+    """Measure how long a client of another broker waits after ``kill -9`` of a leader."""
     trials = 3 if bench.is_quick else FAILOVERS
     section = Section(
         "Failover",

@@ -1,6 +1,7 @@
 """Measures tags: the broker's selection against a reader that gets all records and drops most.
 
-Both readers, in turns, fetch binary batches from the leader and decode them, as the client does.
+Both readers fetch binary batches from the leader and decode the batches, as the client does. They are
+measured in turn.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Measures transactions: their throughput compared with plain produce, and the latency of a commit.
 
-Both send the same batches over raw connections, in turns. If Java is installed, Kafka is measured likewise
-with confluent-kafka, once raftlog has stopped.
+Transactions and plain produce send equal batches over raw connections, and are measured in turn. If Java is
+installed, Kafka is measured in the same way with confluent-kafka, after raftlog has stopped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PRODUCERS = (1, 8, 24)
 
 @dataclass(slots=True)
 class _Producer:
-    """One client: ``send`` writes a batch to each partition at once. ``_Transactional`` also commits."""
+    """One client. ``send`` writes one batch to each partition, at the same time."""
 
     urls: Sequence[str]  # of the leaders
     batches: Sequence[bytes]
@@ -182,7 +182,7 @@ async def _on_kafka(bench: Bench) -> list[list[str]]:
 
 
 async def commit(bench: Bench) -> Section:
-    """Measure the commit of a transaction with one record, and one record alone."""
+    """Measure the commit of a transaction with one record, and one record without a transaction."""
     section = Section(
         "Commit of a transaction",
         "One connection, one request at a time: a record of 1 KB, and the commit of a transaction that has "

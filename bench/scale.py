@@ -1,8 +1,8 @@
 """Measures the metadata state machine and the controller's decisions for a cluster of a given size.
 
-Decides: what is measured and how. Network and disk are left out, since their cost does not depend on the size
-of the metadata, except for heartbeats, which are counted. Run it with ``python -m bench.scale --brokers 100
---partitions 10000``; ``docs/scale.md`` has the results.
+Decides: which operations are measured, and how. Network and disk are not measured, since their cost does not
+depend on the size of the metadata; heartbeats are an exception, and are counted. Run it with ``python -m
+bench.scale --brokers 100 --partitions 10000``; ``docs/scale.md`` has the results.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ REPEATS: Final = 5
 
 
 class Sized:
-    """Metadata of a given size, built by commands as in a cluster."""
+    """Metadata of a given size, built by the commands that a cluster would use."""
 
     def __init__(self, brokers: int, partitions: int) -> None:
         self.image = MetadataImage()
@@ -70,7 +70,7 @@ def _broker(number: int) -> RegisterBroker:
 
 
 def measured(work: Callable[[], object]) -> float:
-    """Measure the median processor time of a call in milliseconds."""
+    """Measure the median processor time of a call of ``work``, in milliseconds."""
     times = []
     for _ in range(REPEATS):
         began = time.process_time()
@@ -80,7 +80,10 @@ def measured(work: Callable[[], object]) -> float:
 
 
 def healed(image: MetadataImage, lost: NodeId) -> tuple[int, int, float]:
-    """Count moves, commands and the controller's milliseconds until no partition names a lost broker."""
+    """Replace a lost broker in all partitions.
+
+    Returns the numbers of moves and commands, and the controller's processor time in milliseconds.
+    """
     image, _ = apply_command(image, FenceBroker(lost, f"{lost:032x}"), image.version + 1)
     heard = frozenset(image.brokers) - {lost}
     silent = {node: 0.0 if node in heard else 1e9 for node in image.brokers}
@@ -117,7 +120,7 @@ def _arrived(image: MetadataImage, move: MoveReplicas) -> MetadataImage:
 
 
 def decisions(image: MetadataImage) -> dict[str, Callable[[], object]]:
-    """The operations on metadata that brokers repeat, by name."""
+    """By name, the operations on metadata that brokers perform again and again."""
     snapshot = encode_image(image)
     brokers = list(image.brokers)
     heard, voters = frozenset(brokers), frozenset(brokers[:5])

@@ -1,7 +1,8 @@
-"""Measures a connector of Spark, in its own process, because a session cannot change its jars.
+"""Measures one connector of Spark.
 
-``python -m bench.spark_program JSON`` takes the fields of ``Task`` and prints the fields of ``Figures`` as
-its last line. The topics ``source`` and ``ticks`` must be empty; the sink writes to ``sunk`` and ``ticked``.
+Each connector needs a process of its own, because a session cannot change its jars. ``python -m
+bench.spark_program JSON`` takes the fields of ``Task`` and prints the fields of ``Figures`` as its last line.
+The topics ``source`` and ``ticks`` must be empty. The sink writes to the topics ``sunk`` and ``ticked``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ WARM_TICKS: Final = 20
 
 
 class Task(msgspec.Struct, frozen=True):
-    """The inputs of a run. ``server_option`` names the option for ``servers``; 0 ``ticks`` start no query."""
+    """The inputs of a run.
+
+    ``server_option`` is the connector's name of the option for ``servers``. If ``ticks`` is 0, triggers are
+    not measured.
+    """
 
     format: str
     server_option: str
@@ -34,7 +39,10 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct):
-    """Records per second of each round (the sink's by delivery), and the milliseconds of each trigger."""
+    """The figures of a connector: records per second of each round, and milliseconds of each trigger.
+
+    The rounds of the sink are by delivery.
+    """
 
     source: list[float]
     sinks: dict[str, list[float]]
@@ -55,7 +63,10 @@ class Measurement:
         self._spark.sparkContext.setLogLevel("ERROR")
 
     def run(self) -> Figures:
-        """Measure source, sinks and triggers. The first round of each is a warm-up and does not count."""
+        """Measure source, sinks and triggers.
+
+        The first round of each measurement is a warm-up and does not count.
+        """
         task = self._task
         self._write(task.records, "source", "")
         source = [self._read() for _ in range(task.rounds + 1)][1:]
@@ -69,7 +80,7 @@ class Measurement:
         return Figures(source, sinks, self._triggers()[WARM_TICKS:])
 
     def _write(self, records: int, topic: str, delivery: str) -> float:
-        """Write a DataFrame; return the records per second."""
+        """Write a DataFrame to a topic; return the records per second."""
         value = f"rpad(cast(id as string), {RECORD_BYTES}, 'x') as value"
         frame = self._spark.range(0, records, 1, PARTITIONS).selectExpr("cast(id as string) as key", value)
         write = frame.write.format(self._task.format).mode("append").option("topic", topic)
@@ -89,7 +100,7 @@ class Measurement:
         return self._task.records / (time.perf_counter() - began)
 
     def _triggers(self) -> list[float]:
-        """The duration of each trigger that copies a few records from a topic to another."""
+        """The milliseconds of each trigger of a query that copies a few records from a topic to another."""
         reader = self._spark.readStream.format(self._task.format).option("subscribe", "ticks")
         reader = reader.option(self._task.server_option, self._task.servers)
         reader = reader.options(startingOffsets="earliest", maxOffsetsPerTrigger=str(TICK_ROWS))

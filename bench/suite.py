@@ -1,4 +1,4 @@
-"""Starts the systems of the suite, and runs the rounds of all rows in turn."""
+"""Starts the systems of the suite, and runs the rounds of each row: the systems take turns."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Bench:
     async def brokers_alone(
         self, partitions: int = 1, retained_bytes: int = RETAINED_BYTES
     ) -> AsyncIterator[RaftlogSystem]:
-        """Three brokers of raftlog for the rows of one section."""
+        """Start three brokers of raftlog, without other systems, for the rows of one section."""
         with tempfile.TemporaryDirectory(dir=self.directory, prefix="raftlog-") as directory:
             system = RaftlogSystem(Path(directory), retained_bytes=retained_bytes)
             try:
@@ -74,7 +74,10 @@ class Bench:
 
     @contextlib.asynccontextmanager
     async def kafka_alone(self, what: str) -> AsyncIterator[KafkaCluster | None]:
-        """A cluster for one row; None if Java or Maven is missing. ``what`` names the row in messages."""
+        """Start a Kafka cluster for one row; None if Java or Maven is missing.
+
+        ``what`` names the row in messages.
+        """
         jars = None if self.is_quick else fetch_jars(self.cache)
         if jars is None:
             self.say(f"Kafka's {what} are left out" + ("" if self.is_quick else ": no Java, no Maven"))
@@ -89,7 +92,7 @@ class Bench:
                 await cluster.stop()
 
     async def stop(self) -> None:
-        """Stop every process in any case."""
+        """Stop every process that was started."""
         for system in (getattr(self, "raftlog", None), getattr(self, "ceiling", None), self.baseline):
             if system is not None:
                 await system.stop()
@@ -97,7 +100,7 @@ class Bench:
             await peer.stop()
 
     async def in_turn(self, systems: Sequence[System], load: Load) -> dict[str, Measured]:
-        """Run rounds in the order A B C A B C …; return the median of each system."""
+        """Run rounds of a load, in the order A B C A B C … of systems; return each system's median."""
 
         async def one(system: System) -> Measured:
             return await run(system, load)
@@ -107,7 +110,7 @@ class Bench:
     async def rounds_of(
         self, systems: Sequence[System], one: Callable[[System], Awaitable[Measured]]
     ) -> dict[str, Measured]:
-        """Measure the systems in turn, in rounds; return the median of each.
+        """Measure the systems in turn, in rounds; return the median of each system.
 
         A system that fails is omitted from then on, with a message.
         """

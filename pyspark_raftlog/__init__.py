@@ -1,7 +1,8 @@
 """Registers the format ``raftlog`` in every Spark session: Spark looks for modules named ``pyspark_*``.
 
-If such a module cannot be imported, Spark ends the search, and formats of other packages are missing, too. So
-if Spark is too old or pyarrow is missing, this module has no format and logs the reason.
+If such a module cannot be imported, Spark ends the search, so that formats of other packages are missing,
+too. So if Spark is too old or pyarrow is missing, this module raises no error: it logs the reason and
+registers no format.
 """
 
 import logging

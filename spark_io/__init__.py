@@ -1,11 +1,10 @@
 """Reads and writes topics with Spark: the format ``raftlog`` of ``spark.readStream`` and ``df.writeStream``.
 
 Decides: how offsets become Spark partitions, and how a batch is committed exactly once. Leaves to others:
-everything about brokers; this package imports only ``raftlog.client``, ``.records``, ``.types`` and
-``.errors``.
-Read ``data_source`` first: Spark calls it. The path of a read is ``options``, ``positions``,
+requests to brokers. Of raftlog, this package imports only ``raftlog.client``, ``.records``, ``.types`` and
+``.errors``. Read ``data_source`` first: Spark calls it. The path of a read is ``options``, ``positions``,
 ``discovery``, ``planning``, ``reading``, ``columns``. The path of a write is ``options``, ``rows``,
-``staging``, ``commits``. History as files is in ``archive``, the format ``raftlog-archive``.
+``staging``, ``commits``. ``archive`` stores records as files: the format ``raftlog-archive``.
 """
 
 from __future__ import annotations
@@ -22,8 +21,9 @@ __all__ = ["register"]
 def register(spark: SparkSession, *, by_value: bool = False) -> None:
     """Register ``format("raftlog")`` and ``format("raftlog-archive")`` in a session.
 
-    Not needed if Spark finds ``pyspark_raftlog`` and ``pyspark_raftlog_archive``. With ``by_value`` each task
-    carries this package, so that executors need only the package ``raftlog`` and pyarrow.
+    This call is not needed if Spark finds the modules ``pyspark_raftlog`` and ``pyspark_raftlog_archive``.
+    With ``by_value`` each task carries the code of this package, so that executors need only the package
+    ``raftlog`` and pyarrow.
     """
     if by_value:
         from pyspark import cloudpickle

@@ -1,4 +1,4 @@
-"""The format ``raftlog`` for workers that get it by value and cannot import the rest of this package."""
+"""The format ``raftlog`` for workers that get this package by value, and so cannot import its modules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spark_io.source import BatchReader, StreamReader
 
 
 class PortableDataSource(RaftlogDataSource):
-    """``RaftlogDataSource`` with readers that are imported with this module."""
+    """``RaftlogDataSource`` with readers that are imported together with this module."""
 
     def reader(self, schema: StructType) -> BatchReader:
         """Return the reader for ``spark.read``."""

@@ -1,7 +1,7 @@
 """Commits the staged transactions of a batch on the driver: all of them or none, once.
 
-Decides: when a batch counts as committed, and what is aborted. Leaves to others: the decision itself, which
-is one record in the log of the coordinator (``client.transactions.commit_batch``).
+Decides: when a batch counts as committed, and which transactions are aborted. Leaves to others: the atomic
+commit, which is one record in the log of the coordinator (``client.transactions.commit_batch``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger("spark_io")
 
 
 class Run(NamedTuple):
-    """One start of a query, as the sink knows it. A run without an epoch writes nothing."""
+    """One start of a query, as registered with the sink. A run without an epoch has nothing to write."""
 
     owner: str
     name: str
@@ -52,7 +52,10 @@ def begin_run(
 
 
 def begun(client: Client, producer: Producer, name: str) -> Transaction:
-    """Begin a transaction. A transaction that an earlier attempt prepared under this id is aborted."""
+    """Begin a transaction.
+
+    If an earlier attempt has prepared a transaction with this id, abort that first.
+    """
     try:
         return producer.transaction().__enter__()
     except Conflict:
@@ -72,9 +75,9 @@ def commit(
 ) -> int:
     """Commit a batch; returns the newest sequence of the sink. Without a ``run`` skips an empty batch.
 
-    If this batch or a later one was committed before, with other transactions, then ``transactions`` are
-    aborted. After ``CommitUnknown`` the request is repeated until ``timeout_s`` is over. After any other
-    error nothing is committed.
+    If this batch was committed before with other transactions, or if a later batch was committed,
+    ``transactions`` are aborted. After ``CommitUnknown`` the request is repeated until ``timeout_s`` is over.
+    After any other error the batch is not committed.
     """
     if not transactions and run is None:
         return sequence
@@ -108,9 +111,10 @@ def commit(
 
 
 def abandon(client: Client, key: str, transactions: Sequence[str], *, run: Run | None = None) -> None:
-    """Abort the staged transactions of a batch, unless it is committed. A failure leaves it to the timeout.
+    """Abort the staged transactions of a batch unless it is committed.
 
-    Transactions of tasks without a message are found by their run, or else by the sink.
+    If this fails, the transactions end at their timeout. Transactions of tasks that sent no message are found
+    by their ``run``, or without a run by the key of the sink.
     """
     _abort(client, key, transactions, run)
     if run is None:
@@ -125,7 +129,10 @@ def _over(key: str, owner: str, run: str) -> SinkInUse:
 
 
 def _explained(error: Conflict, key: str, sequence: int, owner: str) -> Exception:
-    """The error of the sink for a conflict, with the remedy; an unknown conflict is returned unchanged."""
+    """The error for users that explains a conflict, with the remedy.
+
+    An unknown conflict is returned unchanged.
+    """
     if "owner" in error.details:
         return SinkInUse(
             f"sinkId: the sink {key} belongs to the query {error.details['owner']}, and this is the query "
@@ -160,7 +167,7 @@ def _abort(client: Client, key: str, transactions: Sequence[str], run: Run | Non
 
 
 def _sweep(client: Client, key: str) -> None:
-    """Abort open transactions of tasks without a message, since they hold back readers."""
+    """Abort open transactions of tasks that sent no message: open transactions hold back readers."""
     prefix = f"{key}{KEY_END}"
     try:
         for one in client.transactions.list():

@@ -3,8 +3,9 @@
 Spark uses a Python worker for many tasks, one after the other; opening a client for each task would cost more
 than a small task. A forked process begins without clients: the connections belong to its parent.
 
-A package that is pickled by value (``register``) has new modules in each task. So the clients are in a module
-of ``sys.modules``, and no module-level value here prevents pickling a function.
+If this package is pickled by value (``register``), each task has its own copies of the modules. So the
+clients are stored in a module in ``sys.modules``, and this module has no module-level value that cannot be
+pickled.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _Clients = dict[tuple[int, tuple[str, ...], tuple[str, int] | None], "Client"]
 
 
 def client_of(servers: tuple[str, ...], place: ReaderPlace | None = None) -> Client:
-    """The client of a cluster, for readers in a place. The client stays open until the process ends."""
+    """The client of a cluster for readers in a rack. The client stays open until the process ends."""
     from raftlog.client import Client  # slow to import; some processes of Spark never ask
 
     module = sys.modules.setdefault(_PLACE, ModuleType(_PLACE))

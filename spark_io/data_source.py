@@ -1,7 +1,7 @@
 """The format ``raftlog``, which Spark creates from a name and options.
 
-Decides only which class answers which call. ``pushFilters`` is left out, since Spark up to 4.3 shares a
-pushed filter among all uses of a DataFrame, which then gives wrong results.
+Decides: which class answers which call. There is no ``pushFilters``: Spark up to 4.3 applies a pushed filter
+to all uses of a DataFrame, which then gives wrong results.
 
 Spark imports this module in two new processes for each batch of a stream, one to ask for the writer and one
 to commit. So modules that only readers need are imported when a reader is created.

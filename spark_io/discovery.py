@@ -1,6 +1,7 @@
 """Finds the partitions that a source reads, their offsets, and the offsets of positions.
 
-Decides: which findings are user errors and which are lost data. Leaves to others: the client's retries.
+Decides: which states of a partition are errors of the user, and which are lost data. Leaves to others: the
+client's retries.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ def discover(
 ) -> dict[TopicPartition, Bounds]:
     """The partitions that the options select, as their leaders describe them.
 
-    ``known`` are the partitions that a stream has read before; with None, any partition may be known. Waits
-    for leaders, at most ``fetchTimeout``. Raises ``InvalidOption`` for an unknown topic or partition that
-    does not exist, ``NotSent`` if no broker is reachable.
+    ``known`` are the partitions that a stream has read before; None stands for any partitions. Waits for
+    leaders, at most ``fetchTimeout``. Raises ``InvalidOption`` for an unknown topic or partition that does
+    not exist, ``NotSent`` if no broker is reachable.
     """
     return patiently(options, lambda: _described(client, options, known))
 
@@ -57,7 +58,10 @@ def removed_since(
     begin: Mapping[TopicPartition, int],
     now: Mapping[TopicPartition, Bounds],
 ) -> dict[TopicPartition, Removed]:
-    """The removed partitions of ``begin``, the offsets of a stream; ``now`` are the present partitions."""
+    """The partitions of ``begin`` that were removed.
+
+    ``begin`` are the offsets of a stream, ``now`` the present partitions.
+    """
     absent = [one for one in begin if one not in now]
     behind = [one for one, at in begin.items() if one in now and at < now[one].start]
     if not absent and not behind:
@@ -66,7 +70,7 @@ def removed_since(
 
 
 def patiently(options: ReadOptions, ask: Callable[[], Answer]) -> Answer:
-    """The answer of brokers, with retries for ``fetchTimeout``: they may first have to elect leaders."""
+    """Return the result of ``ask``. Retries for ``fetchTimeout``: brokers may first have to elect leaders."""
     deadline = time.monotonic() + options.fetch_timeout_s
     while True:
         try:
@@ -90,7 +94,10 @@ def resolved(
 def batch_ranges(
     options: ReadOptions, bounds: Mapping[TopicPartition, Bounds], offset_of: OffsetOf
 ) -> list[Range]:
-    """The ranges that a batch reads. Raises ``InvalidOption``, or ``DataLoss`` below the log start."""
+    """The ranges that a batch reads.
+
+    Raises ``InvalidOption``, and ``DataLoss`` if records of a range are deleted.
+    """
     starts = resolved(options.starting, bounds, offset_of)
     ends = resolved(options.ending, bounds, offset_of)
     ranges = []
@@ -110,7 +117,10 @@ def batch_ranges(
 
 
 def surviving(target: TopicPartition, wanted: int, log_start: int, fails: bool) -> int:
-    """The log start, where a read of deleted records continues. Raises ``DataLoss`` if ``fails``."""
+    """Return the log start, at which a read of deleted records continues.
+
+    Raises ``DataLoss`` if ``fails``.
+    """
     lost = (
         f"offsets {wanted} to {log_start - 1} of {target} are deleted, the log begins at {log_start}: "
         "retention was faster than the reader"
@@ -122,7 +132,7 @@ def surviving(target: TopicPartition, wanted: int, log_start: int, fails: bool) 
 
 
 def offset_asked(client: Client) -> OffsetOf:
-    """A function that asks brokers for the first offset since a time, or for the first readable offset."""
+    """Return a function that asks brokers for the first offset since a time, or the first readable offset."""
 
     def ask(target: TopicPartition, position: AtTime | Literal["earliest"]) -> int:
         partition = client.partition(target.topic, target.partition)
@@ -159,7 +169,7 @@ def _described(
 def _check_known(
     client: Client, missing: Collection[TopicPartition], known: Collection[TopicPartition]
 ) -> None:
-    """Raise ``InvalidOption`` for partitions that a stream cannot have read before."""
+    """Raise ``InvalidOption`` for partitions that do not exist and that a stream cannot have read before."""
     new = [one for one in missing if one not in known]
     if new and known:
         removed = removed_partitions(client, (), new)

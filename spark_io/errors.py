@@ -19,7 +19,7 @@ class DataLoss(RuntimeError):
 
 
 class SinkInUse(RuntimeError):
-    """The sink belongs to another query, or to a newer run of this query."""
+    """The sink of a stream belongs to another query, or to a newer run of this query."""
 
 
 class SinkGap(RuntimeError):

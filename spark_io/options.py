@@ -3,8 +3,8 @@
 Decides: which options there are, and what a value means. Leaves to others: the existing partitions and
 offsets (``positions``, ``discovery``).
 
-An unknown name is refused: if a misspelt option were ignored, other data would be read or written than the
-user asked for. No message shows the value of an option that is unknown or may be secret.
+An option with an unknown name is refused: if a misspelt option were ignored, other data would be read or
+written than the user asked for. No message shows the value of an option that is unknown or may be secret.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ _LINGER: Final = "100ms"  # no code waits for single rows, and a task ends with 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The bounds on Spark partitions and on triggers. None: no bound."""
+    """The bounds on the number of Spark partitions and on the size of a trigger. None for no bound."""
 
     min_partitions: int | None
     max_partitions: int | None
@@ -148,7 +148,10 @@ class WriteOptions:
 
 
 class Given:
-    """The options as Spark passes them, by names in any case. Raises ``InvalidOption``."""
+    """The options as Spark passes them: names in upper or lower case, values as text.
+
+    Raises ``InvalidOption``.
+    """
 
     def __init__(self, options: Mapping[str, str], known: Iterable[str], others: Mapping[str, str]) -> None:
         names = {name.lower(): name for name in known}
@@ -166,7 +169,7 @@ class Given:
             self._values[names[lower]] = value
 
     def text(self, name: str) -> str | None:
-        """The value of an option, None if it is not given."""
+        """The text of an option; None if the option is not given."""
         return self._values.get(name)
 
     def given(self, *names: str) -> list[str]:
@@ -174,7 +177,10 @@ class Given:
         return [name for name in names if name in self._values]
 
     def parsed(self, name: str, default: Value, parse: Callable[[str], Value], expected: str) -> Value:
-        """The value as ``parse`` reads it, which raises ``ValueError`` unless it is as ``expected``."""
+        """The value of an option, parsed by ``parse``.
+
+        If ``parse`` raises ``ValueError``, the raised ``InvalidOption`` says which value is ``expected``.
+        """
         text = self._values.get(name)
         if text is None:
             return default
@@ -184,7 +190,7 @@ class Given:
             raise InvalidOption(f"{name} is {shown(name, text)}; {expected}") from error
 
     def name(self, name: str) -> str | None:
-        """The text of an option, which must not be empty, or None."""
+        """The text of an option, which must not be empty; None if the option is not given."""
         return self.parsed(name, None, _name, "give a name, or leave it out")
 
     def flag(self, name: str, default: bool) -> bool:
@@ -192,11 +198,11 @@ class Given:
         return self.parsed(name, default, _flag, "write true or false")
 
     def count(self, name: str) -> int | None:
-        """The value of an option as a number of 1 or more, or None."""
+        """The value of an option as a number of 1 or more; None if the option is not given."""
         return self.parsed(name, None, _count, "give a whole number of 1 or more")
 
     def choice(self, name: str, *choices: str) -> str:
-        """The value, which is one of ``choices``; the first choice is the default."""
+        """The value of an option, which must be one of ``choices``. The first choice is the default."""
         found = self._values.get(name, choices[0])
         if found not in choices:
             raise InvalidOption(f"{name} is {shown(name, found)}; choose {' or '.join(choices)}")
@@ -330,14 +336,17 @@ def _delivery(given: Given) -> Delivery:
 
 
 def shown(name: str, value: str) -> str:
-    """A value for a message: without secrets, and at most 200 characters."""
+    """The value of an option as text for a message: without secrets, and at most 200 characters."""
     if _SECRET.search(name):
         return "***"
     return repr(_USER.sub("//***@", value)[:200])
 
 
 def checked(name: str, check: Callable[[], Value]) -> Value:
-    """The result of a check of the client. Raises ``InvalidOption`` with the option's name in Spark."""
+    """Return the result of ``check``, a check of the client's options.
+
+    Raises ``InvalidOption`` with the name of the option in Spark.
+    """
     try:
         return check()
     except ValueError as error:

@@ -4,8 +4,8 @@ Deleted offsets without records, such as the ends of transactions and the seal o
 are no loss. A removed partition that was read to its end is no loss either. Leaves to others: the consequence
 of a loss (``discovery``, ``reading``, ``stream_progress``).
 
-Brokers know one past the newest record that each partition has had, also of removed partitions. A later
-partition with the same number continues the offsets of the removed one.
+For each partition, even a removed one, brokers know the offset after the newest record that it ever had. A
+later partition with the same number continues the offsets of the removed one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The offsets of a partition that readers can see, ``end`` excluded.
+    """The offsets of a partition that readers can get, ``end`` excluded.
 
     ``records_end`` is one past the newest record that the partition has had, -1 if it is unknown.
     """
@@ -43,9 +43,10 @@ class Removed:
 
 
 def is_over(at: int, found: Bounds | None, removed: Removed | None) -> bool:
-    """Whether the partition to which offset ``at`` belongs is removed, with all its records below ``at``.
+    """Whether the partition that was read up to ``at`` is removed, and had no record at or after ``at``.
 
-    ``found`` is the present partition with its number, if there is one.
+    ``found`` is the present partition with the number of the removed partition, None without such a
+    partition.
     """
     return removed is not None and removed.records_end <= at and (found is None or at < removed.next_offset)
 
@@ -60,10 +61,10 @@ def is_lossless(at: int, found: Bounds | None, removed: Removed | None = None) -
 def removed_partitions(
     client: Client, targets: Iterable[TopicPartition], absent: Collection[TopicPartition]
 ) -> dict[TopicPartition, Removed]:
-    """The last removed partition of each number in ``targets`` and ``absent``. One request for each topic.
+    """The last removed partition for each element of ``targets`` and ``absent``.
 
-    ``absent`` are partitions that brokers no longer list. Raises ``NoLeader`` if the broker that is asked now
-    still lists one: its metadata is older.
+    Sends one request for each topic. ``absent`` are partitions that brokers did not list. Raises ``NoLeader``
+    if the broker that answers now lists one of these: its metadata has another version.
     """
     wanted, found = {*targets, *absent}, {}
     for topic in sorted({one.topic for one in wanted}):

@@ -1,4 +1,4 @@
-"""Shares offsets among Spark partitions, and limits how many a trigger takes. No IO.
+"""Divides offsets among Spark partitions, and limits the number of offsets of a trigger. No IO.
 
 A Python task of Spark costs 35 to 65 ms even without records, as much as reading 10,000. So partitions with
 few records share a task.
@@ -38,10 +38,11 @@ def tasks(
     max_partitions: int | None = None,
     max_records: int | None = None,
 ) -> list[list[Range]]:
-    """The ranges of each task: as few as possible, with about ``PACKED_RECORDS`` each.
+    """The ranges of each task.
 
-    Ranges are split for ``min_partitions`` tasks, if there are as many offsets, and where they have more than
-    ``max_records``. ``max_partitions`` takes precedence over ``max_records``.
+    There are as few tasks as possible, with about ``PACKED_RECORDS`` offsets each. Ranges are split so that
+    there are at least ``min_partitions`` tasks, if there are so many offsets, and so that no task has more
+    than ``max_records`` offsets. ``max_partitions`` takes precedence over ``max_records``.
     """
     total = sum(one.size for one in ranges)
     wanted = min(min_partitions or 1, max(1, total))
@@ -58,8 +59,8 @@ def tasks(
 def limited(start: Offsets, end: Offsets, rows_max: int) -> dict[TopicPartition, int]:
     """The end offsets of a trigger that takes ``rows_max`` offsets, in proportion to the available offsets.
 
-    Each partition with records gets one offset at least, as no partition may wait for ever. Only for this
-    reason the result may have more than ``rows_max`` offsets.
+    Each partition with new records gets at least one offset, so that no partition waits for ever. For this
+    reason alone the trigger may take more than ``rows_max`` offsets.
     """
     sizes = {one: end[one] - start[one] for one in end if end[one] > start.get(one, end[one])}
     total = sum(sizes.values())
@@ -106,7 +107,7 @@ def _packed(pieces: Sequence[Range], target: int) -> list[list[Range]]:
 
 
 def _merged(found: list[list[Range]], count: int) -> list[list[Range]]:
-    """Merge tasks into ``count`` tasks: the largest first, each into the smallest."""
+    """Merge tasks into ``count`` tasks: add each task, the largest first, to the smallest merged task."""
     bins: list[list[Range]] = [[] for _ in range(count)]
     sizes = [0] * count
     for task in sorted(found, key=lambda task: -sum(one.size for one in task)):

@@ -33,7 +33,10 @@ _NAMED: Final[Mapping[int, Position]] = {-2: EARLIEST, -1: LATEST}
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The subscription of a read: topics by name, by pattern, or single partitions. One field is set."""
+    """The subscription of a read: topics by name, topics by pattern, or single partitions.
+
+    Exactly one field is set.
+    """
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -54,7 +57,10 @@ class Positions:
     takes_end_without_record: bool = False  # for a time after the newest record
 
     def of(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Position]:
-        """The position of each partition. Raises ``InvalidOption`` unless the option names all of them."""
+        """The position of each partition.
+
+        Raises ``InvalidOption`` if the option does not name all partitions.
+        """
         wanted = sorted(partitions)
         if not self.by_partition:
             return dict.fromkeys(wanted, self.everywhere)
@@ -95,7 +101,10 @@ def subscription(texts: Texts) -> Subscription:
 
 
 def starting(texts: Texts, *, is_stream: bool) -> Positions:
-    """The start positions of a read. Precedence: one time, a time for each partition, offsets."""
+    """The start positions of a read.
+
+    One time for all partitions takes precedence over a time for each partition, and this over offsets.
+    """
     strategy = texts.get("startingOffsetsByTimestampStrategy") or "error"
     if strategy not in ("error", "latest"):
         raise InvalidOption(

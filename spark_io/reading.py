@@ -1,7 +1,7 @@
 """Reads the ranges of a task, as Arrow batches.
 
-Decides: what happens if records of a planned range are deleted. Leaves to others: fetching and its retries
-(``raftlog.client``), and the choice of columns (``schemas``).
+Decides: whether a read fails or continues if records of a planned range are deleted. Leaves to others:
+fetching and its retries (``raftlog.client``), and the choice of columns (``schemas``).
 
 Compiled code reads the messages of a chunk once for each column; no Python code runs for a message.
 """
@@ -33,7 +33,7 @@ _TIMESTAMP_TYPES: Final = {"CreateTime": 0, "LogAppendTime": 1}  # Kafka's numbe
 def read_ranges(
     client: Client, options: ReadOptions, ranges: Iterable[Range], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """All records of these ranges, each range in order. Raises ``DataLoss``."""
+    """Yield all records of these ranges, each range in order. Raises ``DataLoss`` for deleted records."""
     for one in ranges:
         for messages in _read_range(client, options, one):
             for first in range(0, len(messages), ROWS_MAX):
@@ -78,7 +78,7 @@ def _read_range(client: Client, options: ReadOptions, one: Range) -> Iterator[li
 def _behind_loss(
     client: Client, target: TopicPartition, at: int, end: int, error: OffsetOutOfRange, fails: bool
 ) -> int:
-    """The offset at which to read on, within the planned range. Raises ``DataLoss``."""
+    """The offset after deleted records at which to read on, within the planned range. Raises ``DataLoss``."""
     log_start = error.details.get("start")
     if isinstance(log_start, int) and at < log_start:
         if is_lossless_now(client, target, at):
@@ -93,7 +93,7 @@ def _behind_loss(
 
 
 def record_batch(messages: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:
-    """The messages of one partition, with the columns of ``schema`` only."""
+    """Messages of one partition as an Arrow batch with the columns of ``schema``."""
     return pa.RecordBatch.from_arrays([_column(messages, field) for field in schema], schema=schema)
 
 

@@ -1,7 +1,7 @@
 """Converts the rows of a DataFrame to records.
 
-Decides: which columns a DataFrame may have, and what a null in each means. Leaves to others: sending
-(``staging``).
+Decides: which columns a DataFrame may have, and the meaning of a null in each column. Leaves to others:
+sending (``staging``).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Rows(NamedTuple):
-    """Records of one topic, in order. With ``partition`` None the producer chooses by key."""
+    """Records of one topic, in order. If ``partition`` is None, the producer chooses partitions by key."""
 
     topic: str
     partition: int | None
@@ -70,9 +70,10 @@ def check_columns(schema: StructType, topic: str | None) -> None:
 
 
 def rows_of(batches: Iterable[pa.RecordBatch], topic: str | None) -> Iterator[list[Rows]]:
-    """The rows of Arrow batches, in portions. ``topic`` overrides the column.
+    """The rows of Arrow batches as records, in portions.
 
-    Compiled code creates the records: no Python code runs for a row without headers, topic and partition.
+    ``topic`` takes precedence over the column ``topic``. Compiled code creates the records: no Python code
+    runs for a row without headers, topic and partition.
     """
     for batch in batches:
         for first in range(0, batch.num_rows, ROWS_AT_ONCE):
@@ -96,10 +97,10 @@ def _rows(batch: pa.RecordBatch, topic: str | None) -> list[Rows]:
 
 
 def _grouped(targets: Sequence[tuple[str, int | None]], records: Sequence[Record]) -> list[Rows]:
-    """The records of each target.
+    """Group records by the topic and partition to which they are sent.
 
     If some records are placed by key and others by number, both may go to the same partition: then only
-    neighbours are grouped, so that records stay in order.
+    consecutive records are grouped, so that records stay in order.
     """
     by_key = sum(partition is None for _, partition in targets)
     if 0 < by_key < len(targets):
@@ -112,7 +113,7 @@ def _grouped(targets: Sequence[tuple[str, int | None]], records: Sequence[Record
 
 
 def _bytes(column: pa.Array) -> list[bytes | None]:
-    """The cells of a column of strings or bytes."""
+    """The cells of a column of strings or bytes, as bytes."""
     import pyarrow as pa
 
     if pa.types.is_string(column.type):
@@ -134,7 +135,10 @@ def _headers(batch: pa.RecordBatch) -> list[Headers]:
 
 
 def _times(batch: pa.RecordBatch) -> list[int | None]:
-    """The timestamps in milliseconds; smaller parts of a second are dropped, as in a record."""
+    """The cells of a timestamp column in milliseconds.
+
+    Microseconds are dropped, since records have milliseconds.
+    """
     import pyarrow as pa
 
     column = batch.column("timestamp")
@@ -147,7 +151,7 @@ def _times(batch: pa.RecordBatch) -> list[int | None]:
 
 
 def nullable(kind: DataType) -> DataType:
-    """The type with all elements of arrays and fields of structs nullable."""
+    """The type in which all elements of arrays and all fields of structs are nullable."""
     match kind:
         case ArrayType(elementType=element):
             return ArrayType(nullable(element))

@@ -36,7 +36,7 @@ _COLUMNS: Final = (
 
 
 def schema_of(*, includes_headers: bool, columns: str | None = None) -> StructType:
-    """The columns of a source: all, or the ones named in ``columns``. Raises ``InvalidOption``."""
+    """The schema of a source: all columns, or the columns named in ``columns``. Raises ``InvalidOption``."""
     known = {field.name: field for field in (*_COLUMNS, StructField("headers", HEADERS))}
     if columns is None:
         return StructType([field for name, field in known.items() if includes_headers or name != "headers"])

@@ -1,7 +1,7 @@
 """The sink for batches and streams, with the methods that Spark calls.
 
-``write`` runs in the tasks, ``commit`` and ``abort`` on the driver, each in its own process: they share only
-the messages. Every streaming batch creates a new writer.
+``write`` runs in the tasks, ``commit`` and ``abort`` run on the driver. Each call runs in another process, so
+the calls share only the messages of the tasks. Every streaming batch creates a new writer.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of a task, in the task. The query's id, from its checkpoint, identifies the sink."""
+        """Write the rows of a task, in the task. Without ``sink_id``, the query's id identifies the sink."""
         return _told(self._options, lambda: self._written(iterator))
 
     def _written(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
@@ -105,7 +105,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return stage(client, options, key, f"{query}.{_task()}", iterator, run=run)
 
     def commit(self, messages: Messages, batchId: int) -> None:
-        """Commit the rows of a batch, on the driver. Spark repeats a call whose end it has not noted."""
+        """Commit the rows of a batch, on the driver.
+
+        After a crash Spark may repeat this call for the batch.
+        """
         staged = _agreed(messages)
         if not staged or staged[0].run is None or staged[0].is_committed:
             return
@@ -141,7 +144,7 @@ def _context() -> TaskContext:
 
 
 def _told(options: WriteOptions, write: Callable[[], Staged]) -> WriterCommitMessage:
-    """The message of a task that writes: its rows, or the error for the driver."""
+    """The message of a task to the driver: the result of ``write``, or the error that the driver raises."""
     try:
         return write()
     except TopicNotFound as error:
@@ -159,7 +162,7 @@ def _agreed(messages: Messages) -> list[Staged]:
 
 
 def _staged(messages: Messages) -> list[Staged]:
-    """The ``Staged`` messages of tasks; a task that has not ended has none."""
+    """The ``Staged`` messages of the tasks. There is no message of a task that has not ended."""
     return [message for message in messages if isinstance(message, Staged)]
 
 

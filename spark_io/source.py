@@ -61,7 +61,10 @@ class Task(InputPartition):
 
 
 class BatchReader(DataSourceReader):
-    """``spark.read.format("raftlog")``. Start and end offsets are looked up once, for the plan."""
+    """``spark.read.format("raftlog")``.
+
+    Start and end offsets are looked up once, when the read is planned.
+    """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -106,7 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._newest: Mapping[TopicPartition, Bounds] | None = None  # bounds of the newest plan
 
     def initialOffset(self) -> dict[str, object]:
-        """The offset before the first batch, whose end is the start of the stream."""
+        """The offset before the first batch. The end of the first batch is the start of the stream."""
         return stream_offsets.BEFORE_FIRST
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -121,7 +124,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read no records from now on that arrive later."""
+        """From now on read no records that arrive after this call."""
         self._target = {one: bounds.end for one, bounds in self._discovered(known=None).items()}
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
@@ -149,9 +152,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return stream_offsets.written(end)
 
     def reportLatestOffset(self) -> dict[str, object] | None:
-        """The newest existing offsets, for ``query.lastProgress``.
+        """The newest offsets that exist now, for ``query.lastProgress``.
 
-        Spark calls this right after ``latestOffset``, whose bounds are used.
+        Spark calls this method right after ``latestOffset``, so the bounds that ``latestOffset`` found are
+        used.
         """
         newest, self._newest = self._newest, None
         found = self._discovered(known=None) if newest is None else newest
@@ -179,7 +183,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _log.warning("group %s does not show the progress of this query: %s", group, error)
 
     def _discovered_since(self, begin: Offsets) -> dict[TopicPartition, Bounds]:
-        """Discover the partitions, once new leaders know all offsets that were read before.
+        """Discover the partitions; wait until their leaders know all offsets that were read before.
 
         Raises ``DataLoss`` after ``fetchTimeout``.
         """

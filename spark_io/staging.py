@@ -1,11 +1,12 @@
-"""Stages the rows of a sink's task: the sent rows wait for the commit of the batch.
+"""Stages the rows of a sink's task: the rows are sent, and become visible with the commit of the batch.
 
 Decides: the transactional id of a task. Leaves to others: the commit (``commits``).
 
 Each task writes in its own transaction and prepares it, so no row is visible before the driver commits all
-transactions at once. The id is the key of the sink, the number of the Spark partition and of the attempt: a
-repeated batch uses the ids of the previous run, which fences the tasks of that run and ends their open
-transactions. The attempt is part of the id because two attempts of one task may run at the same time.
+transactions at once. The transactional id consists of the key of the sink, the number of the Spark partition
+and the number of the attempt. A repeated batch uses the ids of the previous run, which fences the tasks of
+that run and ends their open transactions. The attempt is part of the id because two attempts of one task may
+run at the same time.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """The message of a task to the driver. Without rows there is no transaction. A stream has a run."""
+    """The message of a task to the driver.
+
+    ``transaction`` is None if the task had no rows; ``run`` is None if the write is not a stream.
+    """
 
     key: str
     transaction: str | None

@@ -1,9 +1,9 @@
 """Encodes the offset of a stream for the checkpoint: JSON such as ``{"v":1,"topics":{"t":{"0":12}}}``.
 
-The offset before the first batch is marked as such and empty. The first batch has no records: its end is the
-start of the stream, which is then in the checkpoint. If the start were looked up again after a crash,
-``latest`` would be a later offset, and the records between would be lost. In the same way a new partition
-enters with its first offset and no records, and is read from the next batch on.
+The offset before the first batch has a mark, and no partitions. The first batch has no records: its end is
+the start of the stream, which is then in the checkpoint. If the start were looked up again after a crash,
+``latest`` would be a later offset, and the records between would be lost. A new partition is handled in the
+same way: the batch that adds it has its first offset and none of its records, and the next batch reads it.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ def next_end(
     """The end of the batch that begins at ``start``; equal to ``start`` if there are no new records.
 
     ``target`` bounds the end under ``Trigger.AvailableNow``. Without ``limits`` the batch takes all records.
-    Raises ``DataLoss`` for missing partitions; ``removed`` are the decommissioned ones of these.
+    Raises ``DataLoss`` for missing partitions; ``removed`` are the missing partitions that were
+    decommissioned and removed.
     """
     _check_present(start, bounds, removed or {}, fails)
     end = {}
@@ -64,7 +65,7 @@ def waits_for_more(
 
 
 def stream_ranges(start: Offsets, end: Offsets) -> list[Range]:
-    """The ranges that a batch reads. A partition that is not in ``start`` enters without records."""
+    """The ranges that a batch reads. A partition that is not in ``start`` is read from the next batch on."""
     return [
         Range(one.topic, one.partition, start[one], end[one])
         for one in sorted(end)
@@ -73,7 +74,7 @@ def stream_ranges(start: Offsets, end: Offsets) -> list[Range]:
 
 
 def check_starts(start: Offsets, bounds: Mapping[TopicPartition, Bounds], fails: bool) -> None:
-    """Raise ``DataLoss`` for a batch whose first records are deleted, before it is planned."""
+    """Raise ``DataLoss`` if the first records of a batch are deleted. Called before the batch is planned."""
     for one, at in start.items():
         if one in bounds and not is_lossless(at, bounds[one]):
             surviving(one, at, bounds[one].start, fails)
@@ -82,9 +83,11 @@ def check_starts(start: Offsets, bounds: Mapping[TopicPartition, Bounds], fails:
 def without_removed(
     start: Offsets, bounds: Mapping[TopicPartition, Bounds], removed: Mapping[TopicPartition, Removed]
 ) -> tuple[Offsets, dict[TopicPartition, Bounds]]:
-    """Both without removed partitions that were read to their end: a stream continues without them.
+    """``start`` and ``bounds`` without removed partitions that were read to their end.
 
-    A later partition with the number of a removed one enters with the next batch.
+    A stream continues without these partitions.
+
+    A later partition with the number of a removed partition is added by the next batch.
     """
     over = {one for one, at in start.items() if is_over(at, bounds.get(one), removed.get(one))}
     if not over:
@@ -96,7 +99,7 @@ def without_removed(
 
 
 def behind(start: Offsets, bounds: Mapping[TopicPartition, Bounds]) -> list[TopicPartition]:
-    """Partitions that end below the offset up to which they were read: the leader or the topic is new."""
+    """Partitions that end below the offset up to which they were read: their leader or topic is new."""
     return [one for one, at in sorted(start.items()) if one in bounds and bounds[one].end < at]
 
 

@@ -1,7 +1,7 @@
-"""Checks on the driver whether the topic of a sink exists: else every attempt of every task would fail.
+"""Checks on the driver whether the topic of a sink exists: otherwise each attempt of each task would fail.
 
-Decides: a topic is missing only if a broker says so. Leaves to others: how long brokers may be silent
-(``data_source``); a stream survives a restart of all brokers, as its tasks wait longer.
+Decides: a topic counts as missing only if a broker says so. Leaves to others: how long brokers may be silent
+(``data_source``). A stream survives a restart of all brokers, since its tasks wait longer.
 
 Each batch of a stream checks in a new process, where a client would cost half a second: so this module sends
 one plain HTTP request.
@@ -33,7 +33,7 @@ NAMES_MAX: Final = 1_000  # names among which a similar one is searched
 def check_target(servers: Sequence[str], topic: str | None, patience_s: float | None) -> None:
     """Raise ``InvalidOption`` if a broker says that the topic does not exist.
 
-    Raises ``NotSent`` if no broker answers for ``patience_s`` seconds, also without a topic. If
+    Raises ``NotSent`` if no broker answers for ``patience_s`` seconds, even if ``topic`` is None. If
     ``patience_s`` is None, silent brokers are no error.
     """
     path = f"{topics.LIST.path}?limit=1" if topic is None else topics.DESCRIBE.at(topic=topic)
@@ -47,7 +47,7 @@ def check_target(servers: Sequence[str], topic: str | None, patience_s: float | 
 
 
 def no_topic(topic: str, names: Iterable[str]) -> InvalidOption:
-    """The error for a topic that does not exist among ``names``."""
+    """The error for a topic that is not among ``names``, the existing topics."""
     return InvalidOption(
         f"topic {topic!r} does not exist{suggestion(topic, names)}; create it, or correct its name"
     )
@@ -59,7 +59,7 @@ def no_such_topic(client: Client, error: TopicNotFound) -> InvalidOption:
 
 
 def _silent(servers: Sequence[str], path: str, topic: str | None) -> list[str]:
-    """The reason why each broker has not answered; empty if a broker has answered."""
+    """The reason why each broker has not answered; an empty list if a broker has answered."""
     silent = []
     for server in servers:
         try:

@@ -4,10 +4,10 @@ Decides: the partition of a record, how records are batched, what is retried, an
 are sent so that no record is duplicated or reordered. Leaves to others: storage and duplicate detection
 (brokers).
 
-Read ``pipeline`` first: it has the rules of order. The path of a record is ``producer``,
-``partitioners``, ``buffer``, ``sender``, ``receipts``. Reading is ``partition`` and ``messages``.
-``session`` and ``metadata`` know brokers and leaders; ``client`` combines all, and ``blocking``
-is its counterpart for threads, over ``portal``.
+Read ``pipeline`` first: it has the rules of order. The path of a record is ``producer``, ``partitioners``,
+``buffer``, ``sender``, ``receipts``. Reading is ``partition`` and ``messages``. ``session`` knows the brokers
+and ``metadata`` the leaders of partitions. ``client`` combines all modules; ``blocking`` is its counterpart
+for threads, and uses ``portal``.
 
 Each client is imported at its first use: a program that needs only ``options`` imports no HTTP client.
 """

@@ -1,4 +1,4 @@
-"""Administers topics, brokers and the cluster. Results are the bodies of the HTTP contract."""
+"""Administers topics, brokers and the cluster. The calls return the response bodies of the HTTP contract."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PRESETS: Mapping[str, bodies.PresetName] = {name: name for name in get_args(bodi
 
 
 class AsyncTopics:
-    """The topics of the cluster. Unknown outcomes of ``create``, ``alter`` and ``delete`` are not retried."""
+    """The topics of the cluster. Changes of topics are not retried after an unknown outcome."""
 
     def __init__(self, session: Session, metadata: Metadata) -> None:
         self._session = session
@@ -41,13 +41,14 @@ class AsyncTopics:
         preset: str | None = None,
         exist_ok: bool = False,
     ) -> bodies.TopicDescription:
-        """Create a topic. Raises ``TopicExists``, unless ``exist_ok``: then returns the existing topic.
+        """Create a topic.
 
-        With ``exist_ok`` a request without an answer is repeated; without it such a request raises
-        ``CommitUnknown`` or ``ConnectionLost``, and the topic may exist.
-        ``retention`` is short for ``retention.ms`` in ``config``; ``replication_factor`` defaults to 3, or
-        to 1 with fewer than three brokers. ``preset`` is ``latency`` or ``throughput``, for the settings that
-        are not in ``config``.
+        If the topic exists, raises ``TopicExists``, or with ``exist_ok`` returns the topic. With ``exist_ok``
+        a request without an answer is repeated. Without ``exist_ok`` a request without an answer raises
+        ``CommitUnknown`` or ``ConnectionLost``; the topic may then exist. ``retention`` is short for
+        ``retention.ms`` in ``config``; ``replication_factor`` defaults to 3, or to 1 with fewer than three
+        brokers. ``preset`` is ``latency`` or ``throughput``, and sets the settings that are not in
+        ``config``.
         """
         wanted = dict(config or {})
         if retention is not None:
@@ -75,9 +76,9 @@ class AsyncTopics:
         config: Mapping[str, bodies.SettingValue | None] | None = None,
         preset: str | None = None,
     ) -> bodies.TopicConfig:
-        """Change the configuration, and return the effective one. ``None`` resets a name to its default.
+        """Change settings of a topic, and return all effective settings. The value ``None`` resets a setting.
 
-        ``preset`` is ``latency`` or ``throughput``, for the settings that are not in ``config``.
+        ``preset`` is ``latency`` or ``throughput``, and sets the settings that are not in ``config``.
         """
         body = bodies.ChangeTopic(dict(config or {}), _preset(preset))
         return await self._session.call(topics.ALTER, body, topic=name)
@@ -88,7 +89,8 @@ class AsyncTopics:
         """Add ``count`` partitions to a topic that has ``expected`` partitions (default: as many as now).
 
         Safe to repeat: a topic that has ``expected + count`` partitions stays as it is. Raises
-        ``PreconditionFailed`` for any other number. ``warnings`` of the result concern compacted topics.
+        ``PreconditionFailed`` if the topic has any other number of partitions. ``warnings`` of the result
+        concern compacted topics.
         """
         if expected is None:
             expected = (await self.describe(name)).partitions
@@ -106,13 +108,13 @@ class AsyncTopics:
         count: int | None = None,
         expected: int | None = None,
     ) -> bodies.PartitionsDecommissioned:
-        """Decommission the last partitions of a topic: those numbered ``partitions``, or the last ``count``.
+        """Decommission the last partitions of a topic, given by their numbers or by their count.
 
         A decommissioned partition takes no more records. Consumers read it until retention has deleted its
         last record; then the partition is removed. Safe to repeat. ``warnings`` of the result concern
         compacted topics, and topics that keep records for ever. Raises ``InvalidRequest`` if ``partitions``
-        are not the last ones or are all partitions, ``PartitionNotFound``, and ``PreconditionFailed`` unless
-        ``expected`` partitions take records (by default the present number).
+        are not the last partitions or are all partitions of the topic, ``PartitionNotFound``, and
+        ``PreconditionFailed`` unless ``expected`` partitions take records (default: the present number).
         """
         if count is not None and expected is None:
             shown = await self.describe(name)
@@ -123,9 +125,9 @@ class AsyncTopics:
     async def recommission_partitions(
         self, name: str, partitions: Sequence[int] = ()
     ) -> bodies.PartitionsDecommissioned:
-        """Let decommissioned partitions take records again, by default all of them. Safe to repeat.
+        """Let decommissioned partitions take records again (default: all decommissioned ones).
 
-        Raises ``Conflict`` for a partition that has been removed.
+        Safe to repeat. Raises ``Conflict`` for a partition that has been removed.
         """
         body = bodies.RecommissionPartitions(list(partitions))
         return await self._shrink(topics.RECOMMISSION_PARTITIONS, name, body)
@@ -148,14 +150,15 @@ class AsyncTopics:
         self._metadata.forget(name)
 
     async def list(self) -> list[bodies.TopicDescription]:
-        """All topics, by name."""
+        """Return all topics, sorted by name."""
         return await self._session.all_items(topics.LIST)
 
 
 class AsyncCluster:
     """The cluster as a whole: its state, plans of balancing, tokens to join.
 
-    Unknown outcomes are raised, not retried: a repetition could undo a later change by another operator.
+    After an unknown outcome a request is not retried, and the error is raised: a repetition could undo a
+    later change by another operator.
     """
 
     def __init__(self, session: Session) -> None:
@@ -166,17 +169,18 @@ class AsyncCluster:
         return await self._session.call(cluster.DESCRIBE)
 
     async def propose_plan(self) -> plans.PlanDescription:
-        """Compute the moves that balance the brokers. No replica moves yet.
+        """Compute the moves of replicas that balance the brokers. No replica moves yet.
 
         Raises ``Conflict`` while a broker in use is missing or draining.
         """
         return await self._session.call(plans.START, query={"dry_run": "true"}, may_repeat=True)
 
     async def start_plan(self, plan: plans.PlanDescription | None = None) -> plans.PlanDescription:
-        """Carry out exactly this plan of ``propose_plan``, or, without it, a plan computed now.
+        """Carry out ``plan``, a result of ``propose_plan``; without ``plan`` compute a plan and carry it out.
 
-        Raises ``PreconditionFailed`` if a partition of the plan has changed since, ``Conflict`` while another
-        plan is carried out. An unknown outcome is raised, not retried: ``plan`` shows whether it has begun.
+        Raises ``PreconditionFailed`` if a partition of the plan has changed since the proposal, and
+        ``Conflict`` while another plan is carried out. After an unknown outcome the request is not retried:
+        the method ``plan`` shows whether the plan has begun.
         """
         body = (
             plans.StartPlan() if plan is None else msgspec.convert(msgspec.to_builtins(plan), plans.StartPlan)
@@ -192,7 +196,7 @@ class AsyncCluster:
         return await self._session.call(plans.CANCEL)
 
     async def join_token(self) -> IssuedJoinToken:
-        """Issue a token for ``raftlog cluster join``: with it, a broker can join within an hour."""
+        """Issue a token for ``raftlog cluster join``. A broker with the token can join within an hour."""
         from raftlog.wire import joining  # with OpenSSL, which takes 10 ms to load
 
         return await self._session.call(joining.JOIN_TOKEN)
@@ -205,25 +209,26 @@ class AsyncCluster:
 class AsyncBrokers:
     """The brokers of the cluster.
 
-    Unknown outcomes are raised, not retried: a repetition could undo a later change by another operator.
+    After an unknown outcome a request is not retried, and the error is raised: a repetition could undo a
+    later change by another operator.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     async def describe(self, broker: int) -> bodies.BrokerDescription:
-        """One broker, with the number of its replicas. Raises ``BrokerNotFound``."""
+        """Return one broker, with the number of its replicas. Raises ``BrokerNotFound``."""
         return await self._session.call(brokers.DESCRIBE, broker=broker)
 
     async def drain(self, broker: int) -> bodies.BrokerDescription:
-        """Place no new replicas on a broker, and move its leaderships to others; its replicas stay."""
+        """Place no new replicas on a broker, and move its leaderships to other brokers. Its replicas stay."""
         return await self._session.call(brokers.DRAIN, broker=broker)
 
     async def decommission(self, broker: int, *, wait: Duration | None = None) -> bodies.BrokerDescription:
         """Move all replicas of a broker, and its vote on metadata, to other brokers.
 
-        With ``wait`` the call returns when both are moved, or after ``wait``: see ``replicas`` and
-        ``metadata_voter`` of the result.
+        With ``wait`` the call returns once the replicas and the vote are moved, or at the latest after the
+        time ``wait``; ``replicas`` and ``metadata_voter`` of the result show whether they are moved.
 
         Raises ``Conflict`` if the other brokers cannot hold the replicas.
         """
@@ -244,22 +249,23 @@ class AsyncBrokers:
     async def forget(self, broker: int) -> bodies.BrokerForgotten:
         """Remove a stopped broker, which is decommissioned or dead. No other broker gets its id.
 
-        Safe to repeat. Raises ``Conflict`` while the broker is alive, has replicas or votes on metadata, and
-        ``BrokerNotFound``.
+        Safe to repeat. Raises ``Conflict`` while the broker is alive, has replicas or votes on metadata.
+        Raises ``BrokerNotFound`` for an unknown id.
         """
         return await self._session.call(brokers.FORGET, broker=broker)
 
     async def admit(self, request: AdmitBroker) -> BrokerAdmitted:
-        """Let a broker join. A repeated request returns the broker that the first one has let join.
+        """Let a broker join. A repeated request returns the broker that joined by the first request.
 
-        ``raftlog.wire.joining.with_proof`` completes the request. Raises ``JoinRefused``, ``Conflict``.
+        Complete ``request`` with ``raftlog.wire.joining.with_proof`` first. Raises ``JoinRefused``,
+        ``Conflict``.
         """
         from raftlog.wire import joining
 
         return await self._session.call(joining.ADMIT, request)
 
     async def list(self) -> list[bodies.BrokerDescription]:
-        """All registered brokers, by id."""
+        """Return all registered brokers, sorted by id."""
         return await self._session.all_items(brokers.LIST)
 
 

@@ -1,4 +1,4 @@
-"""Requests that any broker answers: the operations of the contract as calls.
+"""Sends requests that any broker can answer: each operation of the HTTP contract is one call.
 
 Leaves to others: connections and retries (``session``, and ``api.cli.reading`` without an event loop).
 """
@@ -45,7 +45,7 @@ class Asking(ABC):
         attempt_timeout_s: float | None = None,
         refusal_settles: bool = False,
     ) -> Reply:
-        """Return the response of any broker; retry until ``retry_timeout_s``."""
+        """Return the response of any broker; retry for at most ``retry_timeout_s`` seconds."""
 
     async def call(
         self,

@@ -1,7 +1,7 @@
-"""The blocking client: runs the asynchronous client on its own thread, with the same names.
+"""The blocking client: runs the asynchronous client on a thread, and has methods with equal names.
 
-Every method waits for its asynchronous counterpart, except ``Producer.send``, which appends to the buffer on
-the caller's thread and uses the loop only for a full buffer or a new topic.
+Every method waits for its asynchronous counterpart, except ``Producer.send``: it appends to the buffer on the
+caller's thread, and uses the event loop only if the buffer is full or the topic is new.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Handler = TypeVar("Handler", bound=Callable[[Message], object])
 
 
 class Topics(SyncProxy[AsyncTopics]):
-    """The topics of the cluster. Unknown outcomes of ``create``, ``alter`` and ``delete`` are not retried."""
+    """The topics of the cluster. Changes of topics are not retried after an unknown outcome."""
 
     create = blocking(AsyncTopics.create)
     list = blocking(AsyncTopics.list)
@@ -164,7 +164,7 @@ class Partition(SyncProxy[AsyncPartition]):
 
     @settings_of(TailSettings, AsyncPartition.chunks)
     def chunks(self, position: Position = "latest", **settings: Unpack[TailSettings]) -> Iterator[Chunk]:
-        """The messages of ``tail`` in chunks, each with messages or with skipped offsets."""
+        """The messages of ``tail``, in chunks. Each chunk has at least one message or skipped offset."""
         yield from self._portal.iterated(self._core.chunks(position, **settings))
 
 
@@ -174,8 +174,9 @@ class Client(SyncProxy[AsyncClient]):
     ``url`` is ``raftlog://host:port,host:port``, an ``http://`` URL or a list; one broker that answers
     is enough. ``request_timeout`` bounds one request, ``retry_timeout`` a call with all its retries.
 
-    With a ``rack`` its readers (``partition``, ``consumer``, ``worker``) read from the replica in that rack,
-    as long as it knows what was committed ``max_staleness`` ago (10 s by default), and else from the leader.
+    With a ``rack`` the client's readers (``partition``, ``consumer``, ``worker``) read from the replica in
+    that rack, as long as the replica knows all records that were committed ``max_staleness`` ago (10 s by
+    default). Otherwise they read from the leader.
     """
 
     @settings_of(ClientSettings, AsyncClient.__init__)
@@ -236,7 +237,7 @@ class Client(SyncProxy[AsyncClient]):
 
     @property
     def delayed(self) -> Delayed:
-        """Messages that are stored in their topics later."""
+        """The delayed messages, which are stored in their topics at a later time."""
         return self._delayed
 
     @property
@@ -252,13 +253,13 @@ class Client(SyncProxy[AsyncClient]):
     @classmethod
     @settings_of(ClientSettings, AsyncClient.__init__)
     def from_url(cls, url: str, **settings: Unpack[ClientSettings]) -> Self:
-        """A client for a URL."""
+        """Create a client for a URL."""
         return cls(url, **settings)
 
     @classmethod
     @settings_of(TimeoutSettings, AsyncClient.__init__)
     def from_env(cls, environ: Mapping[str, str] | None = None, **settings: Unpack[TimeoutSettings]) -> Self:
-        """A client for the environment variables ``RAFTLOG_URL`` and ``RAFTLOG_RACK``."""
+        """Create a client from the environment variables ``RAFTLOG_URL`` and ``RAFTLOG_RACK``."""
         return cls(url_from(environ), rack=rack_from(environ), **settings)
 
     def __enter__(self) -> Self:
@@ -289,9 +290,9 @@ class Client(SyncProxy[AsyncClient]):
         ``at_most_once`` sends a record once, without an acknowledgement, ``at_least_once`` repeats it until a
         majority has stored it, ``exactly_once`` also sends in transactions. Without ``delivery``, ``acks`` is
         ``quorum``, and repetitions are stored once. With a ``transactional_id`` the producer sends in
-        transactions, each of which is aborted after ``transaction_timeout``. The id belongs to one running
-        producer, and to its restarts.
-        ``run_epoch`` is for tasks of a sink (``transactions.begin_run``).
+        transactions, each of which is aborted after ``transaction_timeout``. Only one producer at a time may
+        use the id; a producer that is started again uses its previous id. ``run_epoch`` is the epoch of a
+        sink's run, for tasks of a sink (``transactions.begin_run``).
         """
 
         async def make() -> AsyncProducer:
@@ -303,14 +304,14 @@ class Client(SyncProxy[AsyncClient]):
     def consumer(
         self, group: str | None, topics: TopicNames = (), **settings: Unpack[ConsumerSettings]
     ) -> Consumer:
-        """A member of a group, which joins at its first use: a ``with`` block, a loop, ``poll``.
+        """Create a member of a group.
 
-        ``topics`` are names, or ``re.compile(...)`` for all topics that match. For a topic that does not
-        exist, the consumer waits, or raises an error with ``missing="raise"``. With ``assign=[("orders",
-        0)]`` it reads these partitions without a membership, and commits nothing if ``group`` is None. With
-        ``delivery`` ``exactly_once`` the ``transaction()`` of ``batches()`` commits the sent records and the
-        offset. ``strategies`` are names, or objects with ``name`` and ``assign``. Raises ``Conflict`` if the
-        group has other tags.
+        It joins the group at its first use: a ``with`` block, a loop, or ``poll``. ``topics`` are names, or
+        ``re.compile(...)`` for all topics that match. For a topic that does not exist, the consumer waits, or
+        raises an error with ``missing="raise"``. With ``assign=[("orders", 0)]`` it reads these partitions
+        without a membership, and commits nothing if ``group`` is None. With ``delivery`` ``exactly_once`` the
+        ``transaction()`` of ``batches()`` commits the sent records and the offset. ``strategies`` are names,
+        or objects with ``name`` and ``assign``. Raises ``Conflict`` if the group has other tags.
         """
         options = consumer_options(group, topics, **settings)
 
@@ -323,12 +324,13 @@ class Client(SyncProxy[AsyncClient]):
     def worker(
         self, topics: Sequence[str] | str, **settings: Unpack[WorkerSettings]
     ) -> Callable[[Handler], Handler]:
-        """Decorate a function that handles one message of these topics; ``run`` calls it, in threads.
+        """Decorate a function that handles one message of these topics.
 
-        ``concurrency`` calls run at a time. ``order`` says which messages are handled one at a time and in
-        order: those of one ``key``, of one ``partition``, or ``none``. ``retry=Backoff(...)`` retries a
+        ``run`` calls the function in threads. At most ``concurrency`` calls run at a time. With ``order``
+        ``key`` the messages of one key are handled one at a time and in order, with ``partition`` the
+        messages of one partition; with ``none`` messages have no order. ``retry=Backoff(...)`` retries a
         message whose call raised, and ``dead_letter=True`` stores it as a dead letter after the last attempt;
-        without them ``run`` raises the error. The other options are those of ``consumer``.
+        without both, ``run`` raises the error of the call. The other options are those of ``consumer``.
         """
         options = worker_options(topics, **settings)
 
@@ -347,9 +349,9 @@ class Client(SyncProxy[AsyncClient]):
         """Call the decorated functions until ``stop``, a signal or an error, which is raised.
 
         Finishes the calls that have begun, commits and leaves the groups before it returns. The signals are
-        SIGINT, SIGTERM and SIGHUP, which a closed terminal sends. A signal for which the application has a
-        handler is left to it; ``handle_signals=True`` takes all signals, and ``False`` none. Threads other
-        than the main one never take signals.
+        SIGINT, SIGTERM and SIGHUP, which a closed terminal sends. By default a signal for which the
+        application has a handler does not end ``run``; with ``handle_signals=True`` all these signals end it,
+        with ``False`` no signal does. Only a call on the main thread handles signals.
         """
         with stopped_by_signals(self.stop, handle_signals):
             ended = self._portal.call(lambda: self._core.workers.run(self._registered))
@@ -357,17 +359,17 @@ class Client(SyncProxy[AsyncClient]):
             raise ended
 
     def stop(self) -> None:
-        """Let ``run`` return once the calls that have begun are over. May be called from any thread."""
+        """Let ``run`` return once the running calls of the decorated functions end. For any thread."""
         self._portal.post(self._core.workers.stop)
 
     def queue(self, topic: str, *, group: str | None = None) -> Queue:
-        """The queue of ``group`` on a topic; the default group has the topic's name."""
+        """Return the queue of ``group`` on a topic. The default group has the topic's name."""
         return Queue(self._core.queue(topic, group=group), self._portal)
 
     def partition(
         self, topic: str, number: int, *, key: Decoder | None = None, value: Decoder | None = None
     ) -> Partition:
-        """One partition, for reading. ``key`` and ``value`` decode the bytes.
+        """Return one partition, for reading. ``key`` and ``value`` are functions that decode keys and values.
 
         Both functions run on the thread of the client's event loop, so they must be quick.
         """

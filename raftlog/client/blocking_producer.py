@@ -1,4 +1,4 @@
-"""The blocking producer and its transactions, which run the asynchronous ones on the client's thread."""
+"""The blocking producer and its transactions: calls run asynchronous counterparts on the client's thread."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from raftlog.records.builder import Record
 class Producer(SyncProxy[AsyncProducer]):
     """Sends records in batches, from any thread. Made by ``client.producer(...)``, used as a ``with`` block.
 
-    Leaving the block flushes, and raises an ``ExceptionGroup`` of all failures. With a ``transactional_id``
-    all records are sent in a ``transaction()``.
+    Leaving the block waits until each record has its outcome, and raises an ``ExceptionGroup`` of all
+    failures. With a ``transactional_id`` all records are sent in a ``transaction()``.
     """
 
     flush = blocking(AsyncProducer.flush)
@@ -37,7 +37,10 @@ class Producer(SyncProxy[AsyncProducer]):
         self._portal.call(lambda: self._core.__aexit__(kind, error, traceback))
 
     def close(self, timeout: Duration = "30s") -> None:
-        """Flush, for at most ``timeout``; then fail the remaining records. Closing twice is harmless."""
+        """Send all records, for at most ``timeout``; then fail the unsent records.
+
+        Closing twice is harmless.
+        """
         self._portal.end(lambda: self._core.close(timeout))
 
     def transaction(self) -> Transaction:
@@ -82,8 +85,8 @@ class Producer(SyncProxy[AsyncProducer]):
 class Transaction(SyncProxy[AsyncTransaction]):
     """A transaction of ``producer.transaction()``, used as a ``with`` block. Any thread may call ``send``.
 
-    Leaving the block commits, and returns once readers see all records. Leaving it by an exception aborts. A
-    record that cannot be stored aborts the transaction, too, and the block raises the error.
+    Leaving the block commits, and returns once readers see all records. An exception in the block aborts the
+    transaction. A record that cannot be stored aborts the transaction, too, and the block raises the error.
     """
 
     commit = blocking(AsyncTransaction.commit)

@@ -1,4 +1,4 @@
-"""The blocking queue and its jobs, which run the asynchronous ones on the client's thread."""
+"""The blocking queue and its jobs: calls run asynchronous counterparts on the client's thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Job(SyncProxy[AsyncJob]):
 
     @property
     def message(self) -> Message:
-        """The record."""
+        """The record to process."""
         return self._core.message
 
     @property
@@ -77,13 +77,16 @@ class Queue(SyncProxy[AsyncQueue]):
 
     @settings_of(JobSettings, wanted_jobs)
     def receive(self, *, wait: Duration = 0, **settings: Unpack[JobSettings]) -> list[Job]:
-        """Receive at most ``limit`` jobs; an empty list after ``wait``. See ``raftlog.aio.Queue.receive``."""
+        """Receive at most ``limit`` jobs; return an empty list after ``wait``.
+
+        See ``raftlog.aio.Queue.receive``.
+        """
         found = self._portal.call(lambda: self._core.receive(wait=wait, **settings))
         return [Job(each, self._portal) for each in found]
 
     @settings_of(JobSettings, wanted_jobs)
     def jobs(self, *, idle: Duration | None = None, **settings: Unpack[JobSettings]) -> Iterator[Job]:
-        """Jobs without end, or until no job came for ``idle``. See ``raftlog.aio.Queue.jobs``."""
+        """Yield jobs without end, or until no job came for ``idle``. See ``raftlog.aio.Queue.jobs``."""
         with closing(self._portal.iterated(self._core.jobs(idle=idle, **settings))) as received:
             for job in received:
                 yield Job(job, self._portal)

@@ -1,4 +1,4 @@
-"""Holds records between ``send`` and the network: one open batch per partition, and one bound in bytes.
+"""Holds records between ``send`` and the network: an open batch per partition, one bound in bytes for all.
 
 Decides: when a batch is full or due, and whether there is room. Leaves to others: the partition of a record
 (``producer``) and sending (``sender``).
@@ -26,7 +26,7 @@ RECORD_OVERHEAD_BYTES = 32  # upper bound of lengths, deltas and counts around a
 
 
 class PartitionQueue:
-    """The batches of one partition that have not been taken: at most one open, then full ones."""
+    """The batches of one partition that no sender has taken: full batches, and at most one open batch."""
 
     __slots__ = ("closed", "is_leaving", "open", "partition", "topic", "wake")
 
@@ -60,13 +60,13 @@ class Buffer:
         mark_in_children(self)
 
     def end_in_child(self) -> None:
-        """Batches without an outcome get none: the event loop that sends them is in the parent process."""
+        """Mark unfinished batches: their outcomes never arrive, since the loop is in the parent process."""
         for batch in self.unfinished:
             batch.is_forked = True
 
     @property
     def is_roomy(self) -> bool:
-        """True once enough was acknowledged that senders need not wait for room."""
+        """Whether at most half of the buffer is used, so that callers of ``send`` need not wait for room."""
         return 2 * self._used_bytes <= self._buffer_bytes
 
     def append(
@@ -78,9 +78,12 @@ class Buffer:
         is_named: bool = False,
         is_moved: bool = False,
     ) -> tuple[Batch, int] | None:
-        """Append a record to its partition's open batch; ``None`` without room, or if the partition leaves.
+        """Append a record to its partition's open batch.
 
-        ``is_named``: the sender chose the partition. ``is_moved``: the record had room in another partition.
+        ``None`` if there is no room, or the partition takes no more records. Returns the batch, and the
+        number of the record in the batch. ``is_named``: the caller of ``send`` chose the partition.
+        ``is_moved``: the record comes from another partition's batch, so the bound of the buffer does not
+        apply.
         """
         with self._lock:
             batch = queue.open
@@ -113,9 +116,9 @@ class Buffer:
         is_named: bool = False,
         fills_one: bool = False,
     ) -> int:
-        """Append records in order while there is room; returns their number.
+        """Append records in order while there is room; return the number of appended records.
 
-        ``fills_one``: only to the open batch. These records have no receipts.
+        ``fills_one``: append to one batch only. The appended records have no receipts.
         """
         taken = 0
         with self._lock:
@@ -142,12 +145,12 @@ class Buffer:
         return taken
 
     def set_leaving(self, queue: PartitionQueue, *, is_leaving: bool) -> None:
-        """Set whether the partition refuses further records. The records that it has stay in it."""
+        """Set whether the queue refuses further records. Records that are in the queue stay there."""
         with self._lock:
             queue.is_leaving = is_leaving
 
     def take(self, queue: PartitionQueue, now: float) -> Batch | None:
-        """The next batch that is full or due, which is then closed."""
+        """Close and return the next batch that is full or due."""
         with self._lock:
             if queue.closed:
                 return queue.closed.popleft()
@@ -158,7 +161,7 @@ class Buffer:
         return None
 
     def close_open(self, queue: PartitionQueue, batch: Batch) -> None:
-        """Close a batch that is nearly full, if it is still the open one."""
+        """Close a batch that is nearly full, if it is still the open batch of its partition."""
         with self._lock:
             if queue.open is batch:
                 queue.open = None
@@ -171,7 +174,7 @@ class Buffer:
             self._buffer_bytes = -1
 
     def release(self, batch: Batch) -> None:
-        """Release the room of a batch with an outcome."""
+        """Release the room of a batch that has its outcome."""
         with self._lock:
             self._used_bytes -= batch.size_bytes
             self.is_full = self.is_full and not self.is_roomy

@@ -1,9 +1,11 @@
 """Appends many records of one topic at once, without a receipt for each.
 
 Decides: which records share a call of the buffer. Leaves to others: the partition of a key
-(``records.keys``), and filling batches (``buffer``). A record costs a third of what it costs by ``send``.
+(``records.keys``), and filling batches (``buffer``). A record costs a third of the time of a call of
+``send``.
 
-Records of one partition stay in order: if its queue has no room for now, all later records are left, too.
+Records of one partition stay in order: once the queue of a partition has no room, no later record is
+appended.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ SHARED_MAX = 10_000  # records between two looks at the queues
 def append_all(
     router: Router, buffer: Buffer, records: Sequence[Record], partition: int | None
 ) -> list[Record]:
-    """Append records, all to ``partition`` or each by its key; return the records for which there is no room.
+    """Append records, all to ``partition`` or each by its key; return the records that found no room.
 
     Raises ``PartitionNotFound`` and ``PartitionDecommissioned``.
     """
@@ -48,7 +50,10 @@ def append_all(
 def _by_queue(
     router: Router, keys: list[bytes], records: list[Record]
 ) -> list[tuple[PartitionQueue, list[Record]]]:
-    """The records with a key, by the queue of their partition. ``keys`` are the keys that are not None."""
+    """The records with a key, grouped by the queue of their partition.
+
+    ``keys`` are the keys of these records.
+    """
     with_key = records if len(keys) == len(records) else [one for one in records if one.key is not None]
     found: defaultdict[PartitionQueue, list[Record]] = defaultdict(list)
     for queue, record in zip(router.route_keys(keys), with_key, strict=True):
@@ -59,12 +64,12 @@ def _by_queue(
 def _append(
     buffer: Buffer, queue: PartitionQueue, records: list[Record], *, is_named: bool = False
 ) -> list[Record]:
-    """Append records to one partition; return the records for which there is no room."""
+    """Append records to one partition; return the records that found no room."""
     return records[buffer.append_all(queue, records, [*map(size_of, records)], is_named=is_named) :]
 
 
 def _append_keyless(router: Router, buffer: Buffer, records: list[Record]) -> list[Record]:
-    """Append records without a key, each batch to a random partition; return the records without room."""
+    """Append records without a key, each batch to a random partition; return records that found no room."""
     sizes = [*map(size_of, records)]
     while records:
         queue = router.route(None, None, None, sizes[0])
@@ -76,7 +81,7 @@ def _append_keyless(router: Router, buffer: Buffer, records: list[Record]) -> li
 
 
 def _append_each(router: Router, buffer: Buffer, records: list[Record]) -> list[Record]:
-    """Append records one by one, by the user's partitioner or round robin; return those without room."""
+    """Append records one by one, by partitioner or round robin; return the records that found no room."""
     for at, record in enumerate(records):
         size_bytes = size_of(record)
         queue = router.route(record.key, record.value, None, size_bytes)
@@ -86,7 +91,7 @@ def _append_each(router: Router, buffer: Buffer, records: list[Record]) -> list[
 
 
 def size_of(record: Record) -> int:
-    """Upper bound of the bytes of a record in a batch."""
+    """An upper bound of the size of a record in a batch, in bytes."""
     value, key, headers = record.value, record.key, record.headers
     size_bytes = RECORD_OVERHEAD_BYTES
     if value is not None:

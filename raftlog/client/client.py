@@ -1,4 +1,4 @@
-"""The asynchronous client: one object for a cluster, which creates all others."""
+"""The asynchronous client: one object for a cluster, which creates producers, consumers and the like."""
 
 from __future__ import annotations
 
@@ -60,11 +60,12 @@ Handler = TypeVar("Handler", bound=Callable[[Message], Awaitable[object]])
 class AsyncClient:
     """A client of one cluster, for one event loop. Use it as an ``async with`` block.
 
-    ``url`` is ``raftlog://host:port,host:port``, an ``http://`` URL or a list; one broker that answers
-    is enough. ``request_timeout`` bounds one request, ``retry_timeout`` a call with all its retries.
-    With a ``rack`` its readers read from the replica in that rack, as long as it knows what was committed
-    ``max_staleness`` ago (10 s by default), and else from the leader. ``environment`` is for simulators: the
-    clock, the randomness, the connections and the threads of this client.
+    ``url`` is ``raftlog://host:port,host:port``, an ``http://`` URL or a list; one broker that answers is
+    enough. ``request_timeout`` bounds one request, ``retry_timeout`` a call with all its retries. With a
+    ``rack`` the client's readers read from the replica in that rack, as long as the replica knows all records
+    that were committed ``max_staleness`` ago (10 s by default). Otherwise they read from the leader.
+    ``environment`` is for simulators: the clock, the randomness, the connections and the threads of this
+    client.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class AsyncClient:
 
     @property
     def delayed(self) -> AsyncDelayed:
-        """Messages that are stored in their topics later."""
+        """The delayed messages, which are stored in their topics at a later time."""
         return self._delayed
 
     @property
@@ -165,13 +166,13 @@ class AsyncClient:
     @classmethod
     @settings_of(ClientSettings, __init__)
     def from_url(cls, url: str, **settings: Unpack[ClientSettings]) -> Self:
-        """A client for a URL."""
+        """Create a client for a URL."""
         return cls(url, **settings)
 
     @classmethod
     @settings_of(TimeoutSettings, __init__)
     def from_env(cls, environ: Mapping[str, str] | None = None, **settings: Unpack[TimeoutSettings]) -> Self:
-        """A client for the environment variables ``RAFTLOG_URL`` and ``RAFTLOG_RACK``."""
+        """Create a client from the environment variables ``RAFTLOG_URL`` and ``RAFTLOG_RACK``."""
         return cls(url_from(environ), rack=rack_from(environ), **settings)
 
     async def __aenter__(self) -> Self:
@@ -205,7 +206,7 @@ class AsyncClient:
         await self._session.close()
 
     async def _close_consumers(self) -> None:
-        """Close the consumers on their loop: the second client's, or this client's."""
+        """Close all consumers on the event loop of the second client, or else of this client."""
 
         async def close_all() -> None:
             await asyncio.gather(*(consumer.close() for consumer in self._consumers))
@@ -221,9 +222,9 @@ class AsyncClient:
         ``at_most_once`` sends a record once, without an acknowledgement, ``at_least_once`` repeats it until a
         majority has stored it, ``exactly_once`` also sends in transactions. Without ``delivery``, ``acks`` is
         ``quorum``, and repetitions are stored once. With a ``transactional_id`` the producer sends in
-        transactions, each of which is aborted after ``transaction_timeout``. The id belongs to one running
-        producer, and to its restarts.
-        ``run_epoch`` is for tasks of a sink (``transactions.begin_run``).
+        transactions, each of which is aborted after ``transaction_timeout``. Only one producer at a time may
+        use the id; a producer that is started again uses its previous id. ``run_epoch`` is the epoch of a
+        sink's run, for tasks of a sink (``transactions.begin_run``).
         """
         made = AsyncProducer(self._session, self._metadata, topic, producer_options(**settings))
         self._producers = [producer for producer in self._producers if not producer.is_closed] + [made]
@@ -240,7 +241,7 @@ class AsyncClient:
         tags: Sequence[str] = (),
         timestamp: datetime | int | None = None,
     ) -> Receipt:
-        """Send one record and wait until it is stored. For many, a ``producer`` is much faster."""
+        """Send one record and wait until it is stored. For many records a ``producer`` is much faster."""
         if self._single is None:
             self._single = self.producer(preset="latency")
         return await (
@@ -262,11 +263,11 @@ class AsyncClient:
         return core
 
     def _keep(self, core: ConsumerCore) -> None:
-        """Note a consumer, which is then closed with the client."""
+        """Note a consumer, so that closing the client closes the consumer."""
         self._consumers = [consumer for consumer in self._consumers if not consumer.is_closed] + [core]
 
     def _new_core(self, options: ConsumerOptions) -> ConsumerCore:
-        """A consumer that is not closed with the client. May be called from any thread."""
+        """Create a consumer that stays open when the client is closed. May be called from any thread."""
 
         def open_partition(target: TopicPartition) -> AsyncPartition:
             where = target.topic, target.partition
@@ -286,7 +287,7 @@ class AsyncClient:
     def consumer(
         self, group: str | None, topics: TopicNames = (), **settings: Unpack[ConsumerSettings]
     ) -> AsyncConsumer:
-        """A member of a group, which joins at its first use; see ``raftlog.Client.consumer``."""
+        """Create a member of a group, which joins at its first use; see ``raftlog.Client.consumer``."""
         options = consumer_options(group, topics, **settings)
         portal, second = self._background()
         core = second._new_core(options)
@@ -294,9 +295,9 @@ class AsyncClient:
         return AsyncConsumer(core, portal)
 
     def _background(self) -> tuple[Portal, AsyncClient]:
-        """A second client with its own loop, which a blocked loop of the application does not stop.
+        """A second client with its own event loop, which runs even while the application's loop is blocked.
 
-        The first consumer that begins opens it.
+        The first consumer that begins opens this client.
         """
         if self._portal is None or self._second is None:
             self._portal, place = self._environment.portal(), self._place
@@ -313,7 +314,7 @@ class AsyncClient:
     def worker(
         self, topics: Sequence[str] | str, **settings: Unpack[WorkerSettings]
     ) -> Callable[[Handler], Handler]:
-        """Decorate an ``async def`` that handles one message of these topics; ``run`` calls it.
+        """Decorate an ``async def`` that handles one message of these topics. ``run`` calls the function.
 
         The options are those of ``raftlog.Client.worker``.
         """
@@ -345,18 +346,21 @@ class AsyncClient:
             raise ended
 
     def stop(self) -> None:
-        """Let ``run`` return once the calls that have begun are over."""
+        """Let ``run`` return once the running calls of the decorated functions end."""
         if self._portal is not None and self._second is not None:
             self._portal.post(self._second.workers.stop)
 
     def queue(self, topic: str, *, group: str | None = None) -> AsyncQueue:
-        """The queue of ``group`` on a topic; the default group has the topic's name."""
+        """Return the queue of ``group`` on a topic. The default group has the topic's name."""
         return AsyncQueue(self._session, topic, topic if group is None else group)
 
     def partition(
         self, topic: str, number: int, *, key: Decoder | None = None, value: Decoder | None = None
     ) -> AsyncPartition:
-        """One partition, for reading. ``key`` and ``value`` decode the bytes."""
+        """Return one partition, for reading.
+
+        ``key`` and ``value`` are functions that decode keys and values.
+        """
         if not isinstance(topic, str):
             raise TypeError(f"topic is {topic!r}; give its name as text")
         if type(number) is not int:

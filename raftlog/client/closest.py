@@ -1,8 +1,8 @@
 """Reads from the replica in the reader's rack instead of the leader.
 
 Decides: which broker a reader with a rack asks first, and for how long it asks the leader instead after a
-replica could not serve. Leaves to others: the leader (``metadata``), and whether a replica is in sync: its
-broker decides that.
+replica could not serve. Leaves to others: finding the leader (``metadata``), and whether a replica is in
+sync, which the replica's broker decides.
 
 A replica that could not serve is avoided for a time that doubles with each further failure, so that a reader
 does not alternate between two brokers. Offsets mean the same at all replicas: no record is read twice or
@@ -43,7 +43,10 @@ class ClosestReplica:
         self._avoided_s = AVOIDED_MIN_S
 
     async def ask(self, path: str, offset: int, wait_ms: int, answer_bytes_max: int) -> Reply | None:
-        """The replica's response to a fetch of ``path``, without a wait; None if the leader must serve."""
+        """The replica's response to a fetch of ``path``; None if the leader must serve.
+
+        ``path`` has no parameter ``wait``: this call adds it.
+        """
         clock = self._session.clock
         ends_at = clock.monotonic() + wait_ms / 1_000
         while (url := await self._url()) is not None:

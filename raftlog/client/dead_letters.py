@@ -1,7 +1,7 @@
 """Lists, redrives and discards the dead letters of a consumer group.
 
-Decides: how many requests a call takes. A request that may have settled dead letters is not repeated when its
-answer is lost, because the answer of the repetition would omit them.
+Decides: how many requests one call sends. A request that may have settled dead letters is not repeated when
+its answer is lost, because the answer to the repeated request would omit these dead letters.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DeadLetter:
     """A record that a consumer group could not process. ``id`` names the place of the original record.
 
     ``partition`` and ``offset`` are its place in the dead-letter topic. ``value`` is ``None`` if the record
-    has none, if it is longer than 1 MiB, and in results of ``redrive`` and ``discard``.
+    has no value, if the value is longer than 1 MiB, and in the results of ``redrive`` and ``discard``.
     """
 
     id: str
@@ -64,10 +64,10 @@ class AsyncDeadLetters:
         key: Key = None,
         limit: int | None = 100,
     ) -> Sequence[DeadLetter]:
-        """Open dead letters, partition by partition, the oldest first; ``limit=None`` for all.
+        """Return open dead letters, partition by partition, the oldest first; all with ``limit=None``.
 
-        ``reason`` selects by a part of the reason, ``key`` by the whole key. Raises ``TopicNotFound`` if the
-        group has no dead-letter topic.
+        ``reason`` selects dead letters whose reason contains this text, ``key`` dead letters with this key.
+        Raises ``TopicNotFound`` if the group has no dead-letter topic.
         """
         found: list[DeadLetter] = []
         for some in _parts(ids):
@@ -90,7 +90,7 @@ class AsyncDeadLetters:
         limit: int | None = None,
         dry_run: bool = False,
     ) -> Sequence[DeadLetter]:
-        """Let the group process dead letters again, a selection or ``all``; returns them, without values.
+        """Let the group process selected or ``all`` dead letters again; return these, without their values.
 
         With ``dry_run`` no dead letter is redriven. After an ``Unknown`` error repeat the call: dead letters
         that are settled are not selected again.
@@ -110,7 +110,7 @@ class AsyncDeadLetters:
         limit: int | None = None,
         dry_run: bool = False,
     ) -> Sequence[DeadLetter]:
-        """Settle dead letters without another attempt; otherwise like ``redrive``."""
+        """Settle dead letters without processing them again; arguments and result are as in ``redrive``."""
         path = wire.DISCARD.at(topic=topic, group=group)
         return await _settle(self._session, path, _settled(ids, reason, key, all, dry_run), limit)
 
@@ -118,7 +118,7 @@ class AsyncDeadLetters:
 async def _list(
     session: Session, path: str, pairs: Sequence[tuple[str, str]], limit: int | None, found: list[DeadLetter]
 ) -> None:
-    """Add the dead letters of all pages, until there are ``limit``."""
+    """Add the dead letters of all pages to ``found``, until it has ``limit`` elements."""
     token: str | None = None
     while left := _left(limit, found):
         query = [*pairs, ("format", "base64"), ("limit", str(left))]
@@ -172,7 +172,7 @@ def _left(limit: int | None, found: Sequence[DeadLetter]) -> int:
 
 
 def _parts(ids: Sequence[str] | None) -> Sequence[Sequence[str] | None]:
-    """Ids in parts that fit into a URL."""
+    """Divide ids into groups, each small enough for the URL of one request."""
     if ids is None:
         return [None]
     _check_ids(ids)

@@ -1,7 +1,7 @@
 """Sends delayed messages, and lists, reschedules and cancels pending ones.
 
-Decides: which requests are repeated. A message whose answer was lost is not sent again: it could be delivered
-twice; changes and cancellations are repeated.
+Decides: which requests are repeated. A send whose answer was lost is not repeated, since the message could be
+delivered twice. Requests that change or cancel a message are repeated.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class AsyncDelayed:
         tags: Sequence[str] = (),
         timestamp: datetime | int | None = None,
     ) -> DelayedReceipt:
-        """Store one record later: after ``delay``, such as ``"30m"``, or at a time.
+        """Store one record later: after ``delay``, such as ``"30m"``, or at the time ``deliver_at``.
 
         ``timestamp`` is the timestamp of the record, in topics with create times; the default is the time at
         which the record is stored. Returns once the message is durably accepted. After ``CommitUnknown`` or
@@ -68,7 +68,7 @@ class AsyncDelayed:
         return DelayedReceipt(receipt.delayed_id, receipt.deliver_at, int(receipt.partition or 0))
 
     async def list(self, topic: str | None = None) -> list[wire.DelayedMessage]:
-        """All pending messages, by id: those of one topic, or of all topics."""
+        """Return all pending messages of one topic or of all topics, sorted by id."""
         query = {} if topic is None else {"topic": str.__str__(topic)}  # an Enum is text, too
         return await self._session.all_items(wire.LIST, query=query)
 
@@ -79,7 +79,7 @@ class AsyncDelayed:
     async def reschedule(
         self, delayed_id: str, *, delay: Duration | None = None, deliver_at: datetime | int | None = None
     ) -> wire.DelayedMessageDescription:
-        """Change the delivery time of a message, also of a failed one. Raises as ``describe``.
+        """Change the delivery time of a pending or failed message. Raises the errors of ``describe``.
 
         A ``delay`` is counted from the time at which a broker carries out the request.
         """
@@ -89,7 +89,8 @@ class AsyncDelayed:
     async def cancel(self, delayed_id: str) -> bool:
         """Cancel a message. True if it will never be delivered, False if it is already delivered.
 
-        Raises ``DelayedNotFound`` if it was delivered more than 10 minutes ago, or never accepted.
+        Raises ``DelayedNotFound`` if the message was delivered more than 10 minutes ago, or was never
+        accepted.
         """
         try:
             await self._session.call(wire.CANCEL, delayed_id=delayed_id)
@@ -106,7 +107,7 @@ def record_in_json(
     headers: values.Headers | None,
     tags: Sequence[str],
 ) -> RecordInJson:
-    """A record of a JSON request, in base64, so that it may have any bytes."""
+    """A record for a JSON request. Key and value are in base64, so that they may have any bytes."""
     pairs = values.encode_headers(headers, tags)
     content, encoded_key = values.encode_value(value), encode_key(key)
     return RecordInJson(

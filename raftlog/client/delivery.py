@@ -1,4 +1,4 @@
-"""The option ``delivery``: the settings of producers and consumers that it selects, and its contradictions.
+"""The option ``delivery``: which settings of producers and consumers it selects, and which contradict it.
 
 ============================  =======================  ==========================  =======================
 what is set                   ``at_most_once``         ``at_least_once``           ``exactly_once``
@@ -18,7 +18,10 @@ from typing import Final
 
 
 class Delivery(enum.StrEnum):
-    """The delivery of a record: at most, at least, or exactly once. The texts may be used as well."""
+    """The guarantee for a record: delivered at most, at least, or exactly once.
+
+    Options also accept the texts.
+    """
 
     AT_LEAST_ONCE = "at_least_once"
     AT_MOST_ONCE = "at_most_once"
@@ -38,7 +41,7 @@ def checked(delivery: str) -> Delivery:
 def of_producer(
     delivery: str | None, acks: str | None, idempotent: bool | None, transactional_id: str | None
 ) -> tuple[str, bool]:
-    """``acks`` and ``idempotent``, with defaults for None. Raises ``ValueError`` for a contradiction.
+    """Return ``acks`` and ``idempotent`` with None replaced. Raises ``ValueError`` for a contradiction.
 
     Without a ``delivery`` no contradiction is checked here, and the default of ``acks`` is ``quorum``.
     """

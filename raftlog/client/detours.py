@@ -1,8 +1,8 @@
 """Routes requests through another broker if the leader's advertised address does not answer this client.
 
 Decides: when a request takes a detour. Leaves to others: which other broker answers (``session``). Every
-broker forwards requests to the leader of a partition, so one address that can be reached is enough. A direct
-connection saves a hop, and is tried again from time to time.
+broker forwards requests to the leader of a partition, so one reachable broker is enough. A direct connection
+to the leader is faster, and is tried again from time to time.
 
 A broker that has just stopped cannot be reached either, but another broker soon leads its partitions: a
 detour begins only after ``AFTER_S`` without an answer.
@@ -21,7 +21,7 @@ DIRECT_AGAIN_S: Final = 60.0
 
 @dataclass(slots=True)
 class _Unreachable:
-    """An address without an answer. ``direct_at_s`` is the time of the next attempt without a detour."""
+    """An address that does not answer. ``direct_at_s`` is the time of the next attempt without a detour."""
 
     since_s: float
     why: str
@@ -37,7 +37,7 @@ class Detours:
         self._noted: set[str] = set()
 
     def __contains__(self, address: str) -> bool:
-        """Whether the last request to this address had no answer of a broker."""
+        """Whether no broker has answered the last request to this address."""
         return address in self._unreachable
 
     def failed(self, address: str, since_s: float, why: str) -> None:
@@ -59,7 +59,7 @@ class Detours:
         return not is_direct
 
     def first_reason(self, address: str) -> str | None:
-        """Why the address cannot be reached, for one warning; None after the first call."""
+        """Why the address cannot be reached. None after the first call, so that there is only one warning."""
         if address in self._noted:
             return None
         self._noted.add(address)

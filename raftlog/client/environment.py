@@ -17,9 +17,9 @@ KEEPALIVE_S = 60.0  # less than the idle timeout of brokers, so that they do not
 
 
 class _Resolver(aiohttp.ThreadedResolver):
-    """Resolves host names even after the main thread has ended, when executors take no more work.
+    """Resolves host names also after the end of the main thread, when executors take no more work.
 
-    Buffered records are still sent then, perhaps to a broker that has no open connection.
+    Buffered records are still sent at that time, perhaps to a broker without an open connection.
     """
 
     async def resolve(
@@ -45,15 +45,16 @@ class _Resolver(aiohttp.ThreadedResolver):
 
 
 def tcp_connector() -> aiohttp.BaseConnector:
-    """A pool of real connections, made on demand."""
+    """Create a pool of TCP connections, which are made on demand."""
     return aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S, resolver=_Resolver())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """The environment of one client.
+    """The time, randomness, connections and threads that one client uses.
 
-    ``connector`` is called on each loop that makes requests, ``portal`` for the loop of the consumers.
+    ``connector`` creates a connection pool, once on each event loop that makes requests. ``portal`` creates
+    the event loop of the consumers.
     """
 
     clock: Clock = field(default_factory=SystemClock)

@@ -1,7 +1,7 @@
-"""Marks the objects of a client after a fork: the child has the objects, but not the client's thread.
+"""Marks the objects of a client after a fork: the child process has the objects, but not the client's thread.
 
 Decides: which objects are marked in the child, so that no call has to compare process ids. Leaves to others:
-what a marked object refuses (``portal``, ``producer``).
+which calls a marked object refuses (``portal``, ``producer``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ class Forkable(Protocol):
     """An object that does not work in a child process."""
 
     def end_in_child(self) -> None:
-        """Note that the process is a forked child. Takes no lock: another thread may have held it."""
+        """Note that the process is a forked child.
+
+        Takes no lock: a thread of the parent may have held the lock.
+        """
 
 
 _made: WeakSet[Forkable] = WeakSet()

@@ -1,4 +1,4 @@
-"""Administers consumer groups. Results are the bodies of the HTTP contract."""
+"""Administers consumer groups. The calls return the response bodies of the HTTP contract."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class AsyncGroups:
         self._session = session
 
     async def list(self) -> list[wire.GroupSummary]:
-        """All groups, by name."""
+        """Return all groups, sorted by name."""
         return await self._session.all_items(wire.LIST)
 
     async def describe(self, group: str) -> wire.GroupDescription:
@@ -27,7 +27,7 @@ class AsyncGroups:
         return await self._session.call(wire.DESCRIBE, group=group)
 
     async def offsets(self, group: str) -> Sequence[wire.GroupOffset]:
-        """The committed offsets and the lag behind each. Raises ``GroupNotFound``."""
+        """The committed offset and the lag of each partition. Raises ``GroupNotFound``."""
         return (await self._session.call(wire.OFFSETS, group=group)).items
 
     async def pending_offsets(self, group: str) -> Sequence[wire.PendingOffset]:
@@ -59,10 +59,10 @@ class AsyncGroups:
         force: bool = False,
         dry_run: bool = False,
     ) -> Sequence[wire.OffsetChange]:
-        """Move the committed offsets to a position, or by ``shift``; returns the changes.
+        """Move committed offsets of a group to a position, or by ``shift``; return the changes.
 
-        Moves the offsets of all committed partitions, of those of ``topics``, or of ``partitions``. Raises
-        ``Conflict`` for a group with members, unless ``force``.
+        Without ``topics`` and ``partitions`` moves all committed offsets of the group. Raises ``Conflict``
+        for a group with members, unless ``force``.
         """
         from raftlog.client.partition import written_position  # readers need more than other calls
 

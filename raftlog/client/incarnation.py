@@ -1,4 +1,4 @@
-"""Opens and ends the transactions of one process with one transactional id, one after another.
+"""Opens and ends the transactions that one process has with a transactional id, one after another.
 
 Decides: which transaction comes next, and when this incarnation is over. Leaves to others: the records
 (``producer``), the errors that the user gets (``transaction``), every outcome (brokers).
@@ -8,7 +8,7 @@ The rules:
 1.  The first transaction opens the transactional id, which fences every earlier incarnation. Each later
     transaction has the number that came with the outcome of its predecessor, and costs no request.
 2.  A request to end a transaction may be repeated, to any broker: it is repeated until the outcome is known
-    or the time is over.
+    or the time limit is over.
 3.  No transaction begins before the outcome of its predecessor is known: the request to end the predecessor
     is repeated first, unchanged.
 4.  An incarnation that was fenced stays fenced: opening the id again would fence the process that has it now.
@@ -42,7 +42,7 @@ Ended = Literal["committed", "aborted"]
 
 
 class TransactionName(NamedTuple):
-    """One transaction: its id, and the producer that its batches have in their headers."""
+    """One transaction: its id, and the producer id and epoch in the headers of its batches."""
 
     id: str
     producer_id: int
@@ -101,7 +101,7 @@ class Incarnation:
         return self._is_open
 
     async def settle(self, limit_s: float | None = None) -> None:
-        """Find the outcome of the previous transaction: the request to end it is repeated, unchanged."""
+        """Find the outcome of the previous transaction by repeating the request to end it, unchanged."""
         if self._newest is None or self._unanswered is None:
             return
         try:
@@ -116,7 +116,10 @@ class Incarnation:
             self._unanswered = is_commit
 
     async def end(self, one: TransactionName, *, is_commit: bool, limit_s: float | None = None) -> Ended:
-        """End a transaction, or ask for its outcome again. Raises the last error without an outcome."""
+        """End a transaction, or ask for its outcome again.
+
+        Raises the last error if the outcome stays unknown.
+        """
         is_newest = one == self._newest
         is_first = is_newest and self._unanswered is None
         self.begin_end(one, is_commit=is_commit)
@@ -143,7 +146,7 @@ class Incarnation:
         member_id: str | None,
         generation: int,
     ) -> None:
-        """Add offsets, which the transaction's commit commits. Raises the error that fences the member."""
+        """Add offsets of a group to the open transaction. Raises the error that fences the group member."""
         body = AddOffsets(
             group=group,
             offsets=[OffsetCommit(topic, number, offset) for (topic, number), offset in offsets.items()],
@@ -153,16 +156,16 @@ class Incarnation:
         await self._ask(wire.ADD_OFFSETS.at(transaction=one.id), body)
 
     async def prepare(self, one: TransactionName, timeout_ms: int) -> None:
-        """Prepare the transaction: it takes no more records, and its batch decides its outcome."""
+        """Prepare the transaction: it takes no more records, and commits or aborts with its sink's batch."""
         body = wire.PrepareTransaction(timeout_ms)
         await self._ask(wire.PREPARE.at(transaction=one.id), body)
         self._is_open = False
         self._unanswered = True  # brokers refuse to commit it alone as long as it is prepared
 
     async def why_aborted(self, one: TransactionName, error: RaftlogError) -> RaftlogError:
-        """The error that says why the newest transaction was ended: by another incarnation, or its timeout.
+        """The error that says why the newest transaction was aborted: by another incarnation, or its timeout.
 
-        Returns ``error`` if the reason cannot be found out.
+        Returns ``error`` if brokers do not say why.
         """
         try:
             newest = await self._session.call(
@@ -182,7 +185,7 @@ class Incarnation:
         )
 
     def forget(self) -> None:
-        """Open the transactional id again next time: brokers have forgotten it, so no incarnation has it."""
+        """Let the next transaction open the transactional id again: brokers have forgotten the id."""
         self._newest = self._next = self._unanswered = None
 
     def _check_free(self) -> None:
@@ -197,7 +200,7 @@ class Incarnation:
             )
 
     async def _end(self, path: str, limit_s: float | None, *, is_first: bool) -> Reply | None:
-        """End a transaction. None if its outcome is forgotten at the first request: it was not committed."""
+        """End a transaction. None if brokers had forgotten it at the first request: it was not committed."""
         if not is_first:
             return await self._ask(path, limit_s=limit_s)
         clock = self._session.clock
@@ -236,10 +239,10 @@ class Incarnation:
 
 
 def _is_of_another(newest: wire.TransactionDescription, one: TransactionName) -> bool:
-    """Whether another incarnation has opened the id since ``one`` began, its newest transaction here.
+    """Whether another incarnation has opened the transactional id since the transaction ``one`` began.
 
-    The end of ``one`` leaves the next epoch complete. Another incarnation begins with that epoch, or with a
-    later one.
+    ``one`` is the newest transaction of this incarnation. Its end leaves the next producer epoch with the
+    state ``complete``. Another incarnation begins a transaction with that epoch or with a later epoch.
     """
     found = newest.producer_id, newest.producer_epoch
     if found == (one.producer_id, one.epoch):

@@ -1,9 +1,9 @@
 """Sends a request to a partition's leader, and stops waiting when that leader is replaced.
 
 Decides: when to stop waiting for a silent broker. A stopped process keeps its connections open, so silence
-alone proves little; but once the other brokers report another leader, or the same leader in a later term, the
-response will not come: a leader answers its requests when its term ends, so the connection is lost. Leaves
-retries to others, since the outcome is then unknown.
+alone proves little. But once the other brokers report another leader, or the present leader in a later term,
+the response will not come: a leader answers all its requests when its term ends, so the connection must be
+lost. The outcome of the request is then unknown. Leaves to others: retries.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ async def ask_leader(
     transaction: str | None = None,
     answer_bytes_max: int = ANSWER_BYTES_MAX,
 ) -> Reply:
-    """The leader's response. After every ``patience_s`` of silence other brokers are asked who leads.
+    """Return the leader's response; ask other brokers who leads after every ``patience_s`` of silence.
 
-    If the leader's address cannot be reached, another broker forwards the request. ``path`` has a query.
+    If the leader's address cannot be reached, another broker forwards the request. ``path`` must already have
+    a query part.
     """
     through = session.through(leader)
     url = f"{leader}{path}&route=none" if through is None else through + path
@@ -109,7 +110,7 @@ class _Watch:
             self._look_task.cancel()
 
     def _term_in(self, view: TopicView | None) -> int:
-        """The term of the leader in a view."""
+        """The term of the partition's leader according to ``view``."""
         if view is None or self._partition >= view.partition_count:
             return UNKNOWN_TERM
         return view.terms[self._partition]

@@ -14,7 +14,7 @@ ATTEMPT_TIMEOUT_S: Final = 2.0  # do not wait for a silent broker; ask another
 
 
 async def partitions_of(session: Session, topic: str) -> list[bodies.PartitionDescription]:
-    """The partitions of a topic as their leaders describe them. Raises ``TopicNotFound``."""
+    """Return the partitions of a topic, each as its leader describes it. Raises ``TopicNotFound``."""
     return await session.all_items(
         partitions.LIST, retry_timeout_s=TIMEOUT_S, attempt_timeout_s=ATTEMPT_TIMEOUT_S, topic=topic
     )

@@ -1,8 +1,9 @@
 """Hands log records of the client's event loop to another thread, which runs the log handlers.
 
 Decides: on which thread handlers run. A handler belongs to the application: it may wait for a lock, or for
-room in a producer of this very client, which only the event loop can make. So log records of that thread are
-handed to another one. At most ``RECORDS_MAX`` log records wait there; further ones are dropped.
+room in a producer of this very client, which only the event loop can make. So log records of the event loop's
+thread are handed to another thread. At most ``RECORDS_MAX`` log records wait there; further log records are
+dropped.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ class _Elsewhere:
         self._thread: threading.Thread | None = None
 
     def end_in_child(self) -> None:
-        """Start again without a thread, which is in the parent process."""
+        """Forget the thread, which is in the parent process; the next log record starts another thread."""
         self._lock = threading.Lock()
         self._begin_anew()
 
     def hand_over(self, act: Callable[[], object]) -> None:
-        """Call ``act`` on the other thread, soon; not if too many calls wait there."""
+        """Call ``act`` on the other thread, soon. Drop the call if too many calls wait there."""
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
@@ -83,14 +84,14 @@ def is_client_thread() -> bool:
 
 
 def client_logger(name: str = "raftlog.client") -> logging.Logger:
-    """A logger whose records are handed over on threads that called ``hand_over_from_here``."""
+    """A logger that hands its records over on threads that have called ``hand_over_from_here``."""
     logger = logging.getLogger(name)
     logger.addFilter(_stays_here)
     return logger
 
 
 def _stays_here(record: logging.LogRecord) -> bool:
-    """Whether this thread runs the handlers; if not, the record is handed over. A filter of loggers."""
+    """Whether this thread runs the handlers itself; if not, hand the record over. A filter for loggers."""
     if not is_client_thread():
         return True
     _elsewhere.hand_over(partial(logging.getLogger(record.name).handle, record))

@@ -28,11 +28,11 @@ TimestampType = Literal["CreateTime", "LogAppendTime"]
 
 
 class Message(Struct, frozen=True):
-    """One record of a partition. ``crc`` is the CRC-32C of its batch as sent, verified before delivery.
+    """One record of a partition. ``crc`` is the CRC-32C of its batch, which was verified.
 
     ``key`` and ``value`` are bytes or ``None``, or the results of the partition's decoders.
-    ``timestamp_type`` is ``LogAppendTime`` if the leader set the time, ``CreateTime`` if the producer
-    did. A worker always gets ``CreateTime``: retry topics do not keep the append time.
+    ``timestamp_type`` is ``LogAppendTime`` if the leader set the timestamp, ``CreateTime`` if the producer
+    set the timestamp. A worker always gets ``CreateTime``: retry topics do not keep the append time.
     """
 
     topic: str
@@ -64,7 +64,7 @@ class Message(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Consecutive messages. Continue at ``next_offset``, even after an empty chunk.
+    """Consecutive messages of a partition. Read on at ``next_offset``, even after an empty chunk.
 
     ``skipped`` are the offsets of records that cannot be decoded, if the reader skips such records.
     """
@@ -109,11 +109,12 @@ def read_messages(
     skips_undecodable: bool = False,
     tags: TagSelection | None = None,
 ) -> Found:
-    """The messages of fetched batches, from ``first_offset`` on; ``next_offset`` is from the response.
+    """The messages of fetched batches, from ``first_offset`` on.
 
-    With ``tags`` other messages are left out: brokers send whole batches where tags are not listed. Ends
-    early after ``limit`` messages, after ``DECODED_BYTES_MAX`` and before a batch that cannot be decoded.
-    Raises ``UndecodableBatch`` when such a batch comes first, ``CorruptBatch`` for a wrong checksum.
+    ``next_offset`` is the next offset according to the response. With ``tags`` messages that do not match are
+    left out here, too: if a batch does not list its tags, brokers send the whole batch. Ends early after
+    ``limit`` messages, after ``DECODED_BYTES_MAX`` and before a batch that cannot be decoded. Raises
+    ``UndecodableBatch`` if the first batch cannot be decoded, ``CorruptBatch`` for a wrong checksum.
     """
     messages: list[Message] = []
     skipped: list[SkippedRange] = []
@@ -165,9 +166,9 @@ class Decoders:
                 raise TypeError(f"{name} is {shown(decoder)}; give a function of bytes, such as json.loads")
 
     def decoded(self, found: Found) -> Found:
-        """Decode keys and values of messages; end before a message that a decoder cannot decode.
+        """Decode keys and values of messages; stop before a message that a decoder cannot decode.
 
-        Raises ``InvalidRecord`` if that is the first message.
+        Raises ``InvalidRecord`` if the first message cannot be decoded.
         """
         if self.key is None and self.value is None:
             return found
@@ -210,7 +211,7 @@ def _decoded(what: str, decoder: Decoder | None, part: bytes | None) -> object:
 def _readable(
     topic: str, partition: int, batch: Batch, first_offset: int, limit: int | None
 ) -> tuple[list[Message], CorruptBatch | None]:
-    """At most ``limit`` messages of a batch, and the error for the damage after them, if any."""
+    """At most ``limit`` messages of a batch. If damage follows these, also the error; otherwise None."""
     from raftlog.records.reader import iter_records, read_rows  # slow to import; many processes never read
 
     crc = batch.header.crc

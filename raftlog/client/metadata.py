@@ -2,8 +2,8 @@
 
 Decides: when an entry is too old. Leaves to others: what to do while a partition has no leader.
 
-All waiting callers share a refresh. Entries may be stale, which is harmless,
-since requests say ``route=none``: a broker that does not lead returns ``not_leader`` with the leader.
+All callers that wait for a topic share one request. Entries may be stale, which is harmless: requests say
+``route=none``, so a broker that does not lead the partition returns ``not_leader`` with the leader's address.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ _DOUBTFUL = (NotLeader, NoLeader, NotSent, Unknown, Draining, PartitionNotFound,
 
 @dataclass(slots=True)
 class TopicView:
-    """A topic as last seen. ``leaders`` are addresses by partition, ``None`` during an election.
+    """A topic as brokers last described it.
 
-    ``terms`` are the terms of the leaders, or ``UNKNOWN_TERM`` if only the address is known.
+    ``leaders`` are addresses by partition, ``None`` during an election. ``terms`` are the terms of the
+    leaders, or ``UNKNOWN_TERM`` if only the address is known.
     """
 
     name: str
@@ -71,11 +72,11 @@ class Metadata:
         self._refreshes: dict[str, asyncio.Task[TopicView]] = {}
 
     def cached(self, topic: str) -> TopicView | None:
-        """The cached entry of a topic; None if it is not cached. Sends no request."""
+        """The cached entry of a topic; None without an entry. Sends no request."""
         return self._topics.get(topic)
 
     async def topic(self, name: str) -> TopicView:
-        """A topic, fetched if it is not cached. Raises ``TopicNotFound``.
+        """The entry of a topic, fetched if it is not cached. Raises ``TopicNotFound``.
 
         A stale entry is returned at once and refreshed in the background.
         """
@@ -92,7 +93,10 @@ class Metadata:
         return await asyncio.shield(self._refresh_task(name))
 
     async def leader_of(self, topic: str, partition: int) -> str:
-        """The address of the leader. Raises ``NoLeader`` (definite: nothing was sent)."""
+        """The address of a partition's leader.
+
+        Raises ``NoLeader``, which is definite: no request was sent.
+        """
         view = await self.topic(topic)
         if partition >= view.partition_count:
             view = await self.refresh(topic)
@@ -108,7 +112,7 @@ class Metadata:
         return leader
 
     def correct(self, topic: str, partition: int, error: RaftlogError) -> None:
-        """Update the cache after an error: set the leader that it names, or mark the entry as stale."""
+        """Update the cache after an error: set the leader that the error names, or mark the entry stale."""
         view = self._topics.get(topic)
         if view is None:
             return
@@ -120,7 +124,7 @@ class Metadata:
             view.is_suspect = True
 
     def forget(self, topic: str) -> None:
-        """Drop a topic that was deleted or does not exist."""
+        """Drop the entry of a topic that was deleted or does not exist."""
         self._topics.pop(topic, None)
 
     async def close(self) -> None:
@@ -165,7 +169,7 @@ class Metadata:
         return view
 
     async def partitions(self, name: str) -> list[bodies.PartitionDescription]:
-        """The partitions of a topic as their leaders describe them, never from the cache."""
+        """The partitions of a topic, each as its leader describes it now; never from the cache."""
         return await partitions_of(self._session, name)
 
 

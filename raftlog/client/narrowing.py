@@ -1,11 +1,11 @@
-"""Moves a producer's records from decommissioned partitions to the others, in order.
+"""Moves a producer's records from decommissioned partitions to the other partitions, in order.
 
 Decides: when the partitions change, and the new partition of each refused record. Leaves to others: the
 meaning of a refusal (``pipeline``), the choice of a partition (``partitioners``).
 
-From the first refusal on, the decommissioned partitions take no more records, and send no further batches.
-Once every batch in flight has its outcome, the remaining records get new partitions, and only then ``send``
-uses the new partitions. So the records of a key stay in order.
+After the first refusal, the producer's queues of the decommissioned partitions take no more records, and no
+further batches of these queues are sent. Once every batch in flight has its outcome, the remaining records
+get new partitions, and only then ``send`` uses the new partitions. So the records of a key stay in order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from raftlog.units import counted
 
 
 class Narrowing:
-    """The change of one topic to its first ``count`` partitions."""
+    """The change of a producer to the first ``count`` partitions of one topic."""
 
     def __init__(self, router: Router, buffer: Buffer, fail: Callable[[RaftlogError], None]) -> None:
         """``fail`` is called with the error of each record that cannot go to another partition."""
@@ -34,7 +34,10 @@ class Narrowing:
         self._leaving: dict[PartitionQueue, list[Batch] | None] = {}  # the batches that each has handed over
 
     def shrink(self, count: int) -> list[PartitionQueue]:
-        """Keep only the first ``count`` partitions. Returns the queues that must leave now."""
+        """Use only the first ``count`` partitions.
+
+        Returns the queues that must hand their batches over now.
+        """
         self.count = max(1, min(self.count, count))
         more = [queue for queue in self._router.queues[self.count :] if queue not in self._leaving]
         for queue in more:
@@ -43,7 +46,10 @@ class Narrowing:
         return more
 
     def left(self, queue: PartitionQueue, batches: list[Batch]) -> list[PartitionQueue] | None:
-        """Take the batches of a leaving queue. After the last one, returns the queues that got records."""
+        """Take the batches of a queue that leaves.
+
+        After the last such queue, returns the queues that got records.
+        """
         self._leaving[queue] = batches
         if None in self._leaving.values():
             return None
@@ -57,7 +63,7 @@ class Narrowing:
 
     @property
     def handed_over(self) -> list[Batch]:
-        """The batches of the partitions that have left, in order."""
+        """The batches that leaving queues have handed over, in order."""
         return [batch for batches in self._leaving.values() for batch in batches or ()]
 
     def _place(

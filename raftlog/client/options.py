@@ -21,7 +21,7 @@ from raftlog.wire.limits import REPLICAS_MAX
 Value = TypeVar("Value")
 Duration = str | timedelta | Literal[0]
 Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
-"""``(topic, key, value, partition_count) -> partition``; key and value as they will be stored."""
+"""``(topic, key, value, partition_count) -> partition``. Key and value are the bytes to store."""
 
 PORT_DEFAULT = 7070
 URL_DEFAULT = f"raftlog://localhost:{PORT_DEFAULT}"
@@ -66,11 +66,11 @@ READER_PRESETS: Mapping[str, ReaderPreset] = {
     "latency": ReaderPreset(prefetch_bytes=256 << 10, max_bytes=64 << 10),
     "throughput": ReaderPreset(linger="20ms", limit=5_000, max_bytes=4 << 20),
 }
-"""``latency`` fetches little at a time, so that no record waits for many; ``throughput`` fetches much."""
+"""``latency`` fetches few records at a time, so that none waits for many; ``throughput`` fetches many."""
 
 
 class TimeoutSettings(TypedDict, total=False):
-    """Options of ``Client.from_env``: time limits of requests. The defaults are those of ``AsyncClient``."""
+    """Options of ``Client.from_env``: time limits of requests. ``AsyncClient`` has the defaults."""
 
     request_timeout: Duration  # "10s": of one request; a produce sends it to the broker
     retry_timeout: Duration  # "30s": of a call with all its retries
@@ -115,7 +115,7 @@ class ProducerSettings(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
-    """A producer's checked options. ``acks`` is in the form of the query parameter."""
+    """A producer's checked options. ``acks`` is the text of the query parameter."""
 
     acks: str
     linger_s: float
@@ -131,7 +131,7 @@ class ProducerOptions:
 
     @property
     def wants_answer(self) -> bool:
-        """False for ``acks=0``: such a send has no outcome, so it is never retried."""
+        """False for ``acks=0``: a send without an acknowledgement has no outcome, so it is never retried."""
         return self.acks != "0"
 
 
@@ -177,7 +177,7 @@ def producer_options(
 
 
 def reader_preset(name: str | None, **options: Duration | int | None) -> ReaderPreset:
-    """The preset of a name, or the defaults, with the ``options`` that are not None.
+    """The preset with this name, or the defaults, updated by the ``options`` that are not None.
 
     Raises ``ValueError`` that lists the names.
     """
@@ -202,7 +202,7 @@ def seconds(name: str, value: Duration) -> float:
 
 
 def positive_seconds(name: str, value: Duration) -> float:
-    """A time limit in seconds. Raises ``ValueError`` as ``seconds`` does, and for 0."""
+    """A time limit in seconds. Raises ``ValueError`` for 0, and wherever ``seconds`` does."""
     found = seconds(name, value)
     if not found:
         raise ValueError(f"{name} is {value!r}; it must be greater than 0")
@@ -224,8 +224,8 @@ def milliseconds(name: str, value: Duration) -> int:
 def broker_urls(url: str | Sequence[str]) -> tuple[str, ...]:
     """The HTTP addresses of ``raftlog://host:port,host:port``, of an ``http://`` URL, or of a list of these.
 
-    The first part may omit its scheme, every part its port. In a text, a part without a scheme has the scheme
-    of the previous part: a broker of an ``https://`` URL is never asked without TLS.
+    The first part may omit its scheme, and every part its port. In a text, a part without a scheme has the
+    scheme of the previous part, so that brokers after an ``https://`` URL are never asked without TLS.
     """
     parts = _with_schemes(url.split(",")) if isinstance(url, str) else [*url]
     found = [_broker_url(part) for part in parts]
@@ -315,7 +315,7 @@ def _between(name: str, value: int, low: int, high: int) -> int:
 
 
 def choice(name: str, value: str, choices: Mapping[str, Value]) -> Value:
-    """The value that a name stands for. Raises ``ValueError`` that lists the names."""
+    """The value in ``choices`` for a name. Raises ``ValueError`` that lists the names."""
     if value not in choices:
         raise ValueError(f"{name} is {value!r}; choose {', '.join(map(repr, choices))}")
     return choices[value]

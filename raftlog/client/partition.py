@@ -1,9 +1,9 @@
 """Reads one partition: chunks from a position, new messages at its end, and the offset of a position.
 
-Decides: the form of a position in a request and when a read is retried. Leaves to others:
-decoding (``messages``), finding the leader (``metadata``) and the replica in the reader's rack (``closest``).
-No position is stored: a read is a function of its arguments, so it can always be repeated. Only the average
-message size is stored, to estimate the bytes of ``limit`` messages.
+Decides: the form of a position in a request and when a read is retried. Leaves to others: decoding
+(``messages``), finding the leader (``metadata``) and the replica in the reader's rack (``closest``). An
+object here stores no position: the result of a read depends only on its arguments and the log, so a read can
+always be repeated. Only the average message size is stored, to estimate the bytes of ``limit`` messages.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TailSettings(TagSettings, total=False):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Result and cost of one fetch, or of several successive fetches."""
+    """Messages and size of one fetch, or of several successive fetches."""
 
     chunk: Chunk
     body_bytes: int
@@ -132,15 +132,16 @@ class AsyncPartition:
         tags_none: Sequence[str] | None = None,
         min_offset: int | None = None,
     ) -> Chunk:
-        """All messages from a position on, up to ``limit`` messages or about ``max_bytes``.
+        """Read all messages from a position on, up to ``limit`` messages or about ``max_bytes``.
 
-        At the end of the partition it waits up to ``wait`` and may return an empty chunk. A chunk ends
-        before a stored batch that cannot be decoded, and the next read raises ``UndecodableBatch``;
-        ``undecodable="skip"`` skips it. ``isolation="uncommitted"`` also returns messages of open and aborted
-        transactions. With ``tags``, ``tags_all`` and ``tags_none`` (any, all, none of these) other messages
-        are skipped: ``next_offset`` is past them, and a chunk without messages may end before the end of the
-        partition. With ``min_offset``, one past the offset of a receipt, the response knows all records below
-        it. Raises ``OffsetOutOfRange`` outside the log and ``CorruptBatch`` for damaged messages.
+        At the end of the partition the call waits up to ``wait``, and may return an empty chunk. A chunk ends
+        before a stored batch that cannot be decoded, and the next read raises ``UndecodableBatch``; with
+        ``undecodable="skip"`` such batches are skipped. ``isolation="uncommitted"`` also returns messages of
+        open and aborted transactions. With ``tags``, ``tags_all`` and ``tags_none`` (any, all, none of these)
+        other messages are skipped: ``next_offset`` is past them, and a chunk without messages may end before
+        the end of the partition. With ``min_offset``, one past the offset of a receipt, only a replica that
+        has all records below ``min_offset`` answers. Raises ``OffsetOutOfRange`` for a position outside the
+        log, and ``CorruptBatch`` for damaged messages.
         """
         skips = _is_skipping(undecodable)
         _check_isolation(isolation)
@@ -191,7 +192,7 @@ class AsyncPartition:
         tags_all: Sequence[str] | None = None,
         tags_none: Sequence[str] | None = None,
     ) -> AsyncGenerator[Chunk, None]:
-        """The messages of ``tail`` in chunks, each with messages or with skipped offsets."""
+        """The messages of ``tail``, in chunks. Each chunk has at least one message or skipped offset."""
         skips = _is_skipping(undecodable)
         base = reader_preset(preset, linger=linger, max_bytes=max_bytes)
         bytes_max, linger_s = positive("max_bytes", base.max_bytes), seconds("linger", base.linger)
@@ -232,7 +233,10 @@ class AsyncPartition:
         return position if type(position) is int and position >= 0 else await self.offset_at(position)
 
     def _bytes_of(self, count: int) -> int:
-        """Estimated bytes of ``count`` messages in a response. If it is too low, the read continues."""
+        """The estimated bytes of ``count`` messages in a response.
+
+        After a low estimate, ``read`` fetches again.
+        """
         return int(_MARGIN * self._message_bytes * count) + 1
 
     async def _fetch(
@@ -284,7 +288,7 @@ class AsyncPartition:
         return _Part(chunk, len(body), found.size_bytes, is_whole=found.next_offset == following)
 
     async def _ask(self, path: str, offset: int, wait_ms: int, answer_bytes_max: int) -> Reply:
-        """The response of the closest replica, or of the leader."""
+        """The response of the closest replica; if that replica cannot serve, the leader's response."""
         if self._closest is not None:
             ends_at = self._session.clock.monotonic() + wait_ms / 1_000
             reply = await self._closest.ask(path, offset, wait_ms, answer_bytes_max)
@@ -325,7 +329,7 @@ class AsyncPartition:
 
 
 def written_position(position: Position) -> str:
-    """The text of a position for the HTTP API. Raises ``ValueError``."""
+    """The text of a position in the HTTP API. Raises ``ValueError`` for an invalid position."""
     if isinstance(position, datetime):
         return f"timestamp:{timestamp_ms(position)}"
     if isinstance(position, int) and not isinstance(position, bool):
@@ -355,7 +359,7 @@ def _check_min_offset(min_offset: int | None) -> None:
 
 
 def _written(selection: TagSelection | None) -> str:
-    """The query parameters of a tag selection."""
+    """The query parameters of a tag selection, each preceded by ``&``."""
     if selection is None:
         return ""
     lists = zip(FIELDS, (selection.any, selection.all, selection.none), strict=True)

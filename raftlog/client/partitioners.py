@@ -21,7 +21,7 @@ _KEYS_REMEMBERED_MAX = 10_000  # hashing a key takes a microsecond or two, a loo
 
 
 class Router:
-    """The partitions of one topic, and the choice between them."""
+    """The queues of the partitions of one topic, and the choice of a queue for each record."""
 
     def __init__(
         self,
@@ -45,14 +45,14 @@ class Router:
         self._sticky: PartitionQueue | None = None
 
     def set_queues(self, queues: list[PartitionQueue]) -> None:
-        """Use the partitions of these queues from now on."""
+        """From now on choose among the partitions of these queues."""
         self.queues = queues
         self.known = [*queues, *self.known[len(queues) :]]
         self._by_key = {}
         self._sticky = None
 
     def narrowed(self, count: int) -> Router:
-        """Another router, for the first ``count`` partitions."""
+        """Create another router, for the first ``count`` partitions."""
         made = Router(
             self.topic,
             buffer=self._buffer,
@@ -85,7 +85,10 @@ class Router:
         return queue
 
     def _chosen(self, choose: Partitioner, key: bytes | None, value: bytes | None) -> PartitionQueue:
-        """The queue that the user's function chooses, on the caller's thread. ``SystemExit`` is passed on."""
+        """The queue that the user's function chooses, on the caller's thread.
+
+        ``SystemExit`` is raised unchanged.
+        """
         try:
             chosen = called("the partitioner", choose, self.topic, key, value, len(self.queues))
         except ProcessEnd as end:
@@ -123,7 +126,7 @@ class Router:
 
 
 def no_more_records(topic: str, partition: int, count: int) -> PartitionDecommissioned:
-    """The error for a record whose sender has named a decommissioned partition."""
+    """The error for a record that was sent to a decommissioned partition by its number."""
     return PartitionDecommissioned(
         f"{topic}/{partition} is decommissioned and takes no more records; send to one of 0 to {count - 1}, "
         "or name no partition",

@@ -1,7 +1,7 @@
 """Administers partitions: leadership, replicas, deletion, archiving, and unsafe recovery.
 
-Results are the bodies of the HTTP contract. Changes of replicas and unsafe recovery are not retried: after an
-unknown outcome, check before trying again.
+The calls return the response bodies of the HTTP contract. Changes of replicas and unsafe recovery are not
+retried: after an unknown outcome, check before trying again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RECOVERY_TIMEOUT_S = 30.0
 
 
 class AsyncPartitions:
-    """The partitions of the cluster: leaders, replicas, the beginning of logs."""
+    """The partitions of the cluster: their leaders, their replicas, and the start of their logs."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -36,12 +36,11 @@ class AsyncPartitions:
     async def transfer_leadership(
         self, topic: str, partition: int, *, to: int | None = None, leader_epoch: int | None = None
     ) -> bodies.Leadership:
-        """Transfer leadership to ``to``, or to the most up-to-date replica. Returns once it leads.
+        """Transfer leadership to ``to``, or to the most up-to-date replica. Returns once that replica leads.
 
         ``leader_epoch`` is the epoch of the leader to replace; without ``to`` the default is the current
-        leader's epoch. Safe to repeat with ``leader_epoch``: once a later epoch has begun, the call changes
-        nothing.
-        Raises ``InvalidRequest``, ``Conflict``, ``LeadershipNotMoved``.
+        leader's epoch. Safe to repeat with an explicit ``leader_epoch``: once a later epoch has begun, the
+        call changes nothing. Raises ``InvalidRequest``, ``Conflict``, ``LeadershipNotMoved``.
         """
         if to is None and leader_epoch is None:
             shown = await self.describe(topic, partition)
@@ -57,7 +56,7 @@ class AsyncPartitions:
     async def add_replica(
         self, topic: str, partition: int, broker: int, *, wait: Duration | None = None
     ) -> bodies.PartitionDescription:
-        """Add a replica. With ``wait`` the call returns when the move is complete, or after ``wait``."""
+        """Add a replica. With ``wait`` the call returns when the replica is added, or after this time."""
         body = bodies.OneReplica(broker)
         return await self._move(partitions.ADD_REPLICA, topic, partition, body, wait)
 
@@ -71,16 +70,19 @@ class AsyncPartitions:
     async def set_replicas(
         self, topic: str, partition: int, brokers: Sequence[int], *, wait: Duration | None = None
     ) -> bodies.PartitionDescription:
-        """Set all replicas, the preferred leader first; ``wait`` as for ``add_replica``."""
+        """Move the partition to exactly these brokers.
+
+        The first one is the preferred leader; ``wait`` works as for ``add_replica``.
+        """
         body = bodies.SetReplicas([*brokers])
         return await self._move(partitions.SET_REPLICAS, topic, partition, body, wait)
 
     async def delete_before(self, topic: str, partition: int, offset: int) -> bodies.RecordsDeleted:
-        """Delete the records of a partition below ``offset``. After the return no reader gets them.
+        """Delete the records of a partition below ``offset``. Once the call returns, no reader gets them.
 
-        Safe to repeat: a log that begins at ``offset`` or above stays as it is. Raises ``InvalidRequest``
-        above the high watermark, and for compacted and internal topics, ``Conflict`` inside an open
-        transaction, and for records that are not archived where the topic requires it.
+        Safe to repeat: a log that begins at ``offset`` or above stays as it is. Raises ``InvalidRequest`` for
+        an offset above the high watermark and for compacted and internal topics; raises ``Conflict`` for an
+        offset inside an open transaction, and if the topic requires an archive and a record is not archived.
         """
         return await self._session.call(
             partitions.DELETE_BEFORE, bodies.DeleteBefore(offset), topic=topic, partition=partition
@@ -92,8 +94,8 @@ class AsyncPartitions:
         """Declare that all records of a partition below ``offset`` are in an archive.
 
         Retention of topics with ``retention.archive.required`` deletes only archived records. Safe to repeat:
-        an offset below the stored one changes nothing, unless ``allow_lower``. Raises ``InvalidRequest``
-        above the last stable offset, and for internal topics.
+        an offset below the stored one changes nothing, unless ``allow_lower``. Raises ``InvalidRequest`` for
+        an offset above the last stable offset, and for internal topics.
         """
         return await self._session.call(
             partitions.SET_ARCHIVED,
@@ -107,7 +109,8 @@ class AsyncPartitions:
     ) -> bodies.PartitionDescription:
         """Recover a partition from a surviving replica; entries that only the lost majority holds are lost.
 
-        Raises ``Conflict`` with an estimate of the loss, unless ``confirm`` is its ``details["confirm"]``.
+        Raises ``Conflict`` with an estimate of the loss, unless ``confirm`` is the phrase that this error has
+        in ``details["confirm"]``.
         """
         return await self._session.call(
             partitions.UNSAFE_RECOVER,

@@ -57,7 +57,10 @@ class _State(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class InFlightBatch:
-    """One batch with its number. ``encoded`` are the bytes last sent, ``identity`` the producer in them."""
+    """One batch with its number.
+
+    ``encoded`` are the bytes last sent, ``identity`` is the producer in these bytes.
+    """
 
     batch: Batch
     sequence: int = UNNUMBERED
@@ -74,10 +77,11 @@ class InFlightBatch:
 
 @dataclass(frozen=True, slots=True)
 class RetryDecision:
-    """Result of a failure: failed batches with their errors, and the error of the first remaining batch.
+    """The consequence of a failure.
 
-    The batches in ``handed_back`` were not stored, because the partition takes no more records. ``deadline``
-    is the time at which the first remaining batch fails, in seconds of the clock.
+    ``given_up`` has the failed batches with their errors, ``retry_after`` the error of the first batch to
+    retry. The batches in ``handed_back`` were not stored, because the partition takes no more records.
+    ``deadline`` is the time at which the first remaining batch fails, in seconds of the clock.
     """
 
     given_up: list[tuple[Batch, RaftlogError]]
@@ -88,10 +92,10 @@ class RetryDecision:
 
 
 class Pipeline:
-    """The batches of one partition that were sent and have no outcome yet, and the next number.
+    """The batches of one partition that were sent and have no outcome yet, and the next sequence number.
 
-    ``in_flight_max`` is 1 for a producer without an id, which keeps the order only by waiting.
-    ``transaction_epoch`` is the epoch of a transaction.
+    ``in_flight_max`` is 1 for a producer without a producer id, which keeps records in order only by sending
+    one batch at a time. ``transaction_epoch`` is the epoch of a transaction.
     """
 
     def __init__(
@@ -123,7 +127,7 @@ class Pipeline:
         return not self._in_flight
 
     def forget_proof(self) -> None:
-        """Send batches one by one again: brokers may have expired this producer."""
+        """From now on send batches one by one: brokers may have forgotten this producer."""
         self._is_proven = False
 
     def next_to_send(self, take: Callable[[], Batch | None]) -> InFlightBatch | None:
@@ -163,8 +167,9 @@ class Pipeline:
         self._has_failed = True
 
     def settle(self, now: float) -> RetryDecision:
-        """After a failure, when no batch is in flight: fail batches that cannot be retried, and queue the
-        others.
+        """Fail the batches that cannot be retried, and queue all other batches.
+
+        Call this when ``must_settle``.
         """
         given_up: list[tuple[Batch, RaftlogError]] = []
         self._drop_gone()
@@ -206,7 +211,10 @@ class Pipeline:
             self._in_flight.popleft()
 
     def _is_turned_away(self, first: InFlightBatch) -> bool:
-        """Whether to hand all batches back (rule 7). A removed partition cannot say what it stored."""
+        """Whether to hand all batches back (rule 7).
+
+        A removed partition cannot say which batches it stored.
+        """
         if isinstance(first.failure, PartitionDecommissioned) and self._in_flight_max > 1:
             return True  # the partition recognises a stored batch by its number
         is_gone = isinstance(first.failure, PartitionDecommissioned | PartitionNotFound)
@@ -221,7 +229,7 @@ class Pipeline:
         return left
 
     def _must_be_given_up(self, first: InFlightBatch, now: float) -> bool:
-        """True if a retry of the first batch cannot help, or is not allowed."""
+        """Whether the first batch must fail, because a retry cannot help or is not allowed."""
         error = first.failure
         assert error is not None  # called only after a failure
         if now >= first.batch.deadline or not self._retries:
@@ -231,7 +239,7 @@ class Pipeline:
         return not error.retryable
 
     def _only_needs_a_number(self, first: InFlightBatch) -> bool:
-        """Whether a new number is enough: a broker lost the producer's state, and wrote no batch."""
+        """Whether a retry needs only a new number: a broker lost the producer's state and wrote no batch."""
         return (
             isinstance(first.failure, OutOfOrderSequence | ProducerFenced)
             and self._retries
@@ -272,7 +280,7 @@ class Pipeline:
 
 
 def _last_word(in_flight: InFlightBatch) -> RaftlogError:
-    """The error for the user: never a definite one for a batch that may be written."""
+    """The error for the user: never a definite error for a batch that may be written."""
     failure = in_flight.failure
     if failure is not None and not (failure.is_definite and in_flight.may_be_written):
         return failure

@@ -1,7 +1,7 @@
 """Runs calls of other threads on the client's event loop, which has its own thread.
 
-Decides: how a blocking call runs an asynchronous one. ``blocking`` keeps names, signatures and docstrings, so
-that both clients stay equal.
+Decides: how a blocking call runs an asynchronous call. ``blocking`` keeps names, signatures and docstrings,
+so that both clients have equal methods.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Portal:
         return self._is_open
 
     def call(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """Run ``work`` on the loop and wait for it. Ctrl-C cancels it and is raised here.
+        """Run ``work`` on the loop and return its result. Ctrl-C cancels the work and is raised here.
 
-        Raises ``NotSent`` once the portal is closed, ``RaftlogError`` if it is closed or fails meanwhile, and
-        ``RuntimeError`` on the thread of the loop and in a process that was forked later.
+        Raises ``NotSent`` if the portal is closed, ``RaftlogError`` if the portal is closed or fails during
+        the call, and ``RuntimeError`` on the thread of the loop and in a process that was forked later.
         """
         if threading.current_thread() is self._thread:
             raise RuntimeError(
@@ -70,7 +70,10 @@ class Portal:
             raise
 
     def end(self, close: Callable[[], Awaitable[object]]) -> None:
-        """Close a part of the client. Does nothing once the client is closed, also by another thread."""
+        """Run ``work``, which closes a part of the client.
+
+        Does nothing if any thread has closed the client.
+        """
         try:
             if self._is_open:
                 self.call(close)
@@ -79,7 +82,10 @@ class Portal:
                 raise
 
     def iterated(self, source: AsyncGenerator[Result, None]) -> Generator[Result, None, None]:
-        """The values of an asynchronous generator, which is closed with this one. Ctrl-C ends both."""
+        """Yield the values of an asynchronous generator.
+
+        Closing this generator closes the asynchronous one; Ctrl-C closes both.
+        """
         steps = _Steps(source)
         try:
             while True:
@@ -92,7 +98,7 @@ class Portal:
             self.end(steps.close)
 
     async def awaited(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """Run ``work`` on the loop for a task of another event loop, which continues meanwhile."""
+        """Run ``work`` on the loop and await its result in a task of another event loop."""
         future = self._submit(work)
         try:
             return await asyncio.wrap_future(future)
@@ -147,7 +153,7 @@ class Portal:
                     future.set_exception(RaftlogError("the client's thread ended before this call"))
 
     def _run_until_stopped(self) -> None:
-        """Run the loop. ``sys.exit`` in a function of the user, such as a decoder, does not end it."""
+        """Run the loop. ``sys.exit`` in a function of the user, such as a decoder, does not end the loop."""
         while True:
             try:
                 self._loop.run_forever()

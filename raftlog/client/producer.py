@@ -42,8 +42,8 @@ HURRIED_CLOSE: Duration = "4s"  # for records in flight when a block is left by 
 class AsyncProducer:
     """Sends records in batches. Made by ``client.producer(...)``, used as an ``async with`` block.
 
-    Leaving the block flushes, and raises an ``ExceptionGroup`` of all failures. With a ``transactional_id``
-    all records are sent in a ``transaction()``.
+    Leaving the block waits until each record has its outcome, and raises an ``ExceptionGroup`` of all
+    failures. With a ``transactional_id`` all records are sent in a ``transaction()``.
     """
 
     def __init__(
@@ -130,7 +130,10 @@ class AsyncProducer:
         timestamp: datetime | int | None = None,
         on_ack: OnAck | None = None,
     ) -> PendingReceipt:
-        """Send a record without waiting. Raises ``Overloaded`` without room or while the topic is unknown."""
+        """Append a record without waiting.
+
+        Raises ``Overloaded`` if the buffer is full or the topic is unknown.
+        """
         if asyncio.get_running_loop() is not self._loop:
             self._session.check_loop()
         placed = self.append(value, key, topic, partition, headers, tags, timestamp, on_ack)
@@ -166,7 +169,7 @@ class AsyncProducer:
         return self._incarnation
 
     async def flush(self, timeout: Duration | None = None) -> None:
-        """Send all records now and wait until each has its outcome, success or failure.
+        """Send all records now, and wait until each record is stored or has failed.
 
         Raises ``TimeoutError`` after ``timeout``; the records stay in the buffer.
         """
@@ -177,7 +180,10 @@ class AsyncProducer:
                 await batch.wait()
 
     async def close(self, timeout: Duration = "30s") -> None:
-        """Flush, for at most ``timeout``; then fail the remaining records. Closing twice is harmless."""
+        """Send all records, for at most ``timeout``; then fail the unsent records.
+
+        Closing twice is harmless.
+        """
         self._session.check_loop()
         self._is_closed = True
         if self._incarnation is not None:
@@ -206,7 +212,7 @@ class AsyncProducer:
 
     @property
     def _described(self) -> str:
-        """The topic, the addresses of the client, and the state, in a line."""
+        """A line of text with the topic, the addresses of the client, and the state."""
         state = "closed" if self._is_closed else "open"
         return f"topic={self._topic!r} {','.join(self._session.given_urls)} {state}"
 
@@ -221,7 +227,10 @@ class AsyncProducer:
         return self._errors[0] if self._errors else None
 
     def raise_errors(self, error: BaseException | None) -> None:
-        """Raise all failures of the producer, unless ``error`` is being raised already."""
+        """Raise the failures of all records as a group.
+
+        If the block raises ``error``, only add a note to it.
+        """
         if not self._errors:
             return
         message = f"{counted(self._failed_count, 'record')} not sent"
@@ -241,7 +250,7 @@ class AsyncProducer:
         timestamp: datetime | int | None,
         on_ack: OnAck | None,
     ) -> tuple[Batch, int] | None:
-        """Append a record to the buffer; ``None`` when ``make_ready`` has to be awaited first.
+        """Append a record to the buffer. If it returns ``None``, await ``make_ready`` and append again.
 
         May be called from any thread. Raises ``InvalidRecord``, and ``RuntimeError`` after a fork.
         """
@@ -276,9 +285,9 @@ class AsyncProducer:
     def append_all(
         self, records: Sequence[Record], topic: str | None, partition: int | None
     ) -> Sequence[Record]:
-        """Append records to the buffer, without receipts. Returns the rest, which needs ``make_ready`` first.
+        """Append records to the buffer, without receipts. Returns the records to append after ``make_ready``.
 
-        For any thread. Keys and values are bytes, which are not checked. Raises ``PartitionNotFound``.
+        For any thread. Keys and values must be bytes; this is not checked. Raises ``PartitionNotFound``.
         """
         router = self._routers.get(topic or self._topic or "")
         if router is None or self._is_closed:
@@ -287,7 +296,7 @@ class AsyncProducer:
         return append_all(router, self._buffer, records, partition)
 
     async def make_ready(self, topic: str | None) -> None:
-        """Wait until the topic is known, or until room may have been released. Then append again.
+        """Wait until the topic is known, or until the buffer may have room: the caller then appends again.
 
         Raises ``NotSent`` once the producer is closed, and the error that ends the search for the partitions.
         """
@@ -312,7 +321,7 @@ class AsyncProducer:
     async def _partition_counts(self, topic: str) -> tuple[int, int]:
         """The number of writable partitions of a topic, and the number of all partitions.
 
-        Retries until they are known, ``delivery_timeout`` is over or the session gives up.
+        Retries until a broker answers, ``delivery_timeout`` is over or the session gives up.
         """
         clock = self._session.clock
         deadline = clock.monotonic() + self._options.delivery_timeout_s
@@ -363,7 +372,10 @@ class AsyncProducer:
         self._routers[topic] = router
 
     def _widen(self, router: Router, partition_count: int) -> None:
-        """Add queues up to ``partition_count``. A recommissioned partition keeps its queue and numbers."""
+        """Add queues up to ``partition_count``.
+
+        A recommissioned partition keeps its queue and sequence numbers.
+        """
         queues = router.known[:partition_count]
         for queue in queues[len(router.queues) :]:
             self._buffer.set_leaving(queue, is_leaving=False)
@@ -374,7 +386,7 @@ class AsyncProducer:
         router.set_queues(queues)
 
     def _narrow(self, router: Router, partition_count: int) -> None:
-        """Move the records of the last partitions, which take no more records, to the first ones."""
+        """Move records of decommissioned partitions to the first ``partition_count`` partitions."""
         for queue in self._narrowing(router).shrink(partition_count):
             self._sender(queue).leave()
 
@@ -435,7 +447,7 @@ class AsyncProducer:
         return [queue for queue in queues if queue.open is not None or queue.closed]
 
     def _pump(self, queue: PartitionQueue) -> None:
-        """Send the batches of a partition that may be sent now."""
+        """Send the batches of one partition that may be sent now."""
         self._sender(queue).pump()
 
     def _pump_all(self) -> None:
@@ -473,7 +485,10 @@ class AsyncProducer:
         self._look_at_partitions(batch.topic)
 
     def _look_at_partitions(self, topic: str) -> None:
-        """Follow a changed number of partitions. A transaction never returns to a decommissioned one."""
+        """Use the present number of partitions.
+
+        A transaction does not use recommissioned partitions again.
+        """
         view, router = self._metadata.cached(topic), self._routers[topic]
         if view is None or topic in self._narrowings or view.is_suspect:
             return

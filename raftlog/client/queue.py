@@ -1,7 +1,8 @@
-"""Receives and settles the jobs of a queue: workers share the records of a topic, each with a lease.
+"""Receives and settles the jobs of a queue: workers share the records of a topic, and lease each record.
 
-Decides: how the next jobs are requested, and which requests are repeated. Acknowledgements are: a repetition
-changes nothing. A receive is repeated, too: jobs of a lost answer are delivered again when their leases end.
+Decides: how the next jobs are requested, and which requests are repeated. Acknowledgements are repeated,
+since a repetition changes nothing. A receive is repeated, too: the jobs in a lost answer are delivered again
+when their leases end.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class AsyncJob:
         return value
 
     async def ack(self) -> None:
-        """Mark the job as done. Raises ``LeaseLost`` if another worker has received the job."""
+        """Mark the job as done. Raises ``LeaseLost`` if another worker has received the job since."""
         await self._queue.ack(self.receipt)
 
     async def nack(self, *, delay: Duration = 0, reason: str = "") -> None:
@@ -105,7 +106,10 @@ class AsyncJob:
         await self._queue.nack(self.receipt, delay=delay, reason=reason)
 
     async def extend(self, lease: Duration = "30s") -> None:
-        """Keep the job until ``lease`` from now. Raises ``LeaseLost``, also if its lease has ended."""
+        """Let the lease of the job end ``lease`` from now.
+
+        Raises ``LeaseLost``, also if the lease has ended.
+        """
         self.lease_until_ms = await self._queue.extend(self.receipt, lease=lease)
 
     async def dead_letter(self, *, reason: str = "") -> None:
@@ -128,11 +132,11 @@ class AsyncQueue:
     async def jobs(
         self, *, idle: Duration | None = None, **settings: Unpack[JobSettings]
     ) -> AsyncGenerator[AsyncJob, None]:
-        """Jobs without end, or until no job came for ``idle``, which is 50 seconds at most.
+        """Yield jobs without end, or until no job came for ``idle``, which is 50 seconds at most.
 
-        Up to ``limit`` jobs are leased at a time, and all their leases begin at once. Jobs that were not
-        handed out when the loop ends are given back, and count as not delivered. While no broker can answer,
-        the call is retried. See ``receive``.
+        Up to ``limit`` jobs are leased at a time, and all their leases begin at once. When the loop over the
+        jobs ends, jobs that were not handed out are given back, and count as not delivered. While no broker
+        can answer, the call is retried. See ``receive``.
         """
         wanted = wanted_jobs(WAIT_MS if idle is None else milliseconds("idle", idle), **settings)
         ahead: deque[AsyncJob] = deque()
@@ -170,13 +174,13 @@ class AsyncQueue:
 
     @settings_of(JobSettings, wanted_jobs)
     async def receive(self, *, wait: Duration = 0, **settings: Unpack[JobSettings]) -> list[AsyncJob]:
-        """Receive at most ``limit`` jobs; an empty list after ``wait``.
+        """Receive at most ``limit`` jobs; return an empty list after ``wait``.
 
         A job whose lease ends after ``max_deliveries`` goes to the dead-letter topic. With ``ordered_by_key``
-        one job of a key is delivered at a time, in order. With ``tags``, ``tags_all`` and ``tags_none`` (any,
-        all, none of these) the queue skips all other records.
-        All workers of a queue have the same order and tags. Raises ``TopicNotFound``, and ``Conflict`` for a
-        group with members, another order, or other tags.
+        one job of a key is delivered at a time, in order. The jobs are the records with any of ``tags``, all
+        of ``tags_all`` and none of ``tags_none``; an empty list sets no condition. All workers of a queue
+        have the same order and tags. Raises ``TopicNotFound``, and ``Conflict`` for a group with members,
+        another order, or other tags.
         """
         return await self._received(wanted_jobs(milliseconds("wait", wait), **settings))
 
@@ -195,21 +199,27 @@ class AsyncQueue:
         return [self._job(found) for found in received.items]
 
     async def ack(self, *receipts: str) -> None:
-        """Mark jobs as done. Raises ``LeaseLost`` if other workers have some of them; the rest is done."""
+        """Mark jobs as done.
+
+        Raises ``LeaseLost`` if other workers have some of the jobs; all other jobs are done.
+        """
         await self._settle(wire.ACK, wire.AckJobs([*receipts]))
 
     async def nack(self, *receipts: str, delay: Duration = 0, reason: str = "") -> None:
-        """Give jobs back, see ``Job.nack``."""
+        """Give jobs back; see ``Job.nack``."""
         body = wire.NackJobs([*receipts], milliseconds("delay", delay), reason)
         await self._settle(wire.NACK, body)
 
     async def extend(self, *receipts: str, lease: Duration = "30s") -> int:
-        """Extend leases, see ``Job.extend``. Returns their end in milliseconds of the brokers' wall clock."""
+        """Extend the leases of jobs; see ``Job.extend``.
+
+        Returns the end of the leases, in milliseconds of the brokers' wall clock.
+        """
         body = wire.ExtendJobs([*receipts], milliseconds("lease", lease))
         return (await self._settle(wire.EXTEND, body)).lease_until
 
     async def dead_letter(self, *receipts: str, reason: str = "") -> None:
-        """Move jobs to the dead-letter topic, see ``Job.dead_letter``."""
+        """Move jobs to the dead-letter topic of the group; see ``Job.dead_letter``."""
         await self._settle(wire.DEAD_LETTER, wire.DeadLetterJobs([*receipts], reason))
 
     async def describe(self) -> wire.QueueDescription:

@@ -33,7 +33,7 @@ _logger = client_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Durability:
-    """The durability of an acknowledged record; ``replicas`` have fsynced it."""
+    """The durability of an acknowledged record: ``replicas`` is the number of replicas that fsynced it."""
 
     acks: str
     committed: bool
@@ -67,7 +67,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The outcome of a batch of a decommissioned partition: each record has moved, or has failed."""
+    """The outcome of a batch of a decommissioned partition: each record moved to another batch, or failed."""
 
     parts: Sequence[tuple[Batch, int] | RaftlogError]
 
@@ -80,7 +80,7 @@ An exception that the function raises is logged.
 
 
 class RecordFields(TypedDict, total=False):
-    """The parts of a record, besides its value and its topic."""
+    """The arguments of a send besides the value and the topic."""
 
     key: values.Key
     partition: int | None
@@ -91,7 +91,7 @@ class RecordFields(TypedDict, total=False):
 
 
 class Batch:
-    """Records of one partition with a common outcome."""
+    """Records of one partition that are sent together and have a common outcome."""
 
     __slots__ = (
         "_callbacks",
@@ -166,7 +166,10 @@ class Batch:
                 _logger.exception("on_ack raised an exception; the outcome of the record is unchanged")
 
     async def wait(self) -> None:
-        """Wait for the outcome. Raises ``RuntimeError`` on another loop than the client's."""
+        """Wait for the outcome of the batch.
+
+        Raises ``RuntimeError`` on another event loop than the client's.
+        """
         if self.outcome is None:
             if self._loop is not None and asyncio.get_running_loop() is not self._loop:
                 raise RuntimeError(OTHER_LOOP)
@@ -175,7 +178,7 @@ class Batch:
             await self._event.wait()
 
     def wait_blocking(self, timeout_s: float | None) -> None:
-        """Wait for the outcome on another thread than the client's.
+        """Block until the batch has its outcome. Call this on another thread than the client's.
 
         Raises ``TimeoutError``, and ``RuntimeError`` in ``on_ack`` or in a process forked before the outcome.
         """
@@ -199,7 +202,7 @@ class Batch:
             )
 
     def move(self, parts: Sequence[tuple[Batch, int] | RaftlogError]) -> None:
-        """Note the batches to which the records moved; finish once all records have outcomes."""
+        """Note the batch to which each record moved; finish this batch once all records have outcomes."""
         targets = {part[0]: part[1] for part in parts if isinstance(part, tuple)}
         unfinished = len(targets)
         outcome = Moved(parts)
@@ -224,7 +227,7 @@ class Batch:
         return part if isinstance(part, RaftlogError) else part[0].error(part[1])
 
     def receipt(self, index: int) -> Receipt:
-        """The receipt of one record. Raises the error of the batch."""
+        """The receipt of one record. Raises the record's error."""
         outcome = self.outcome
         assert outcome is not None  # called only after the outcome
         if (error := self.error(index)) is not None:
@@ -244,7 +247,7 @@ class Batch:
 
 
 class PendingReceipt(Struct, frozen=True, eq=False):
-    """A pending record. Await it for its ``Receipt``, or for its error."""
+    """The future outcome of a record. Awaiting it returns the ``Receipt`` or raises the error."""
 
     _batch: Batch
     _index: int
@@ -259,8 +262,9 @@ class PendingReceipt(Struct, frozen=True, eq=False):
         return self._batch.outcome is not None
 
     def result(self) -> Receipt:
-        """The receipt of a record that is done. Raises its error, ``InvalidStateError`` before the
-        outcome.
+        """The receipt of a record that is done.
+
+        Raises the record's error, or ``InvalidStateError`` before the outcome is known.
         """
         if self._batch.outcome is None:
             raise asyncio.InvalidStateError("the record is still pending; await this object")
@@ -274,7 +278,7 @@ class PendingReceipt(Struct, frozen=True, eq=False):
 
 
 class BlockingPendingReceipt(Struct, frozen=True, eq=False):
-    """A pending record, for threads: ``result`` waits for its ``Receipt`` or raises its error."""
+    """The future outcome of a record, for threads: ``result`` waits, and returns the ``Receipt``."""
 
     _batch: Batch
     _index: int
@@ -299,7 +303,7 @@ def _limit_s(timeout: Duration | None) -> float | None:
 
 
 def own_copy(error: RaftlogError) -> RaftlogError:
-    """A copy to raise: otherwise the tracebacks of unrelated callers would accumulate on one object."""
+    """A copy of an error to raise: otherwise one object would collect the tracebacks of all callers."""
     copy = type(error)(str(error), **error.details)
     copy.__cause__ = error.__cause__
     return copy

@@ -1,4 +1,4 @@
-"""Reads responses of brokers, and the errors in them; needs no HTTP client."""
+"""Reads responses of brokers, and the errors in responses. Needs no HTTP client."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ class Reply:
 
 
 def tls_failure(error: OSError) -> str | None:
-    """Why there is no TLS connection; None for other errors. TLS errors have no numbers of the system."""
+    """Why there is no TLS connection; None for an error without relation to TLS.
+
+    An ``errno`` does not explain errors of TLS.
+    """
     if not hasattr(error, "library"):
         return None
     if refusal := getattr(error, "verify_message", ""):
@@ -47,7 +50,7 @@ def tls_failure(error: OSError) -> str | None:
 
 
 def without_http(base: str, why: str) -> str:
-    """Why an address gives no HTTP response: a server with TLS closes connections that begin without TLS."""
+    """Return ``why``, with a hint if ``base`` is not ``https``: TLS servers close plain connections."""
     if base.startswith("https"):
         return why
     return f"{why}; a port with TLS has https:// in its address"
@@ -66,7 +69,10 @@ def error_of(reply: Reply, method: str, url: str) -> RaftlogError:
 
 
 def _newer(error: RaftlogError, body: bytes) -> RaftlogError:
-    """The error for a code that this client does not know: ``retryable`` of the body decides its type."""
+    """The error for a code that this client does not know.
+
+    ``retryable`` in the body decides the error's type.
+    """
     try:
         problem = decoder_of(Problem).decode(body)
     except UNREADABLE:

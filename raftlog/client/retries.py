@@ -1,9 +1,9 @@
 """Computes the pause before a retry.
 
-Full jitter: a random time below a bound that doubles, so that clients which were disconnected together
-do not reconnect together. ``retry_after_ms`` of a broker takes precedence, up to a minute: a quota may name
-the time at which state expires, and an operator may make room earlier. An election is over soon, so its bound
-stays low for about a second.
+Full jitter: a random time below a bound that doubles, so that clients which were disconnected together do not
+reconnect together. ``retry_after_ms`` of a broker takes precedence, up to a minute: a broker whose quota is
+used up may name the time at which state expires, but an operator may make room earlier. An election is over
+soon, so while there is no leader the bound stays low for about a second.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ASKED_MAX_S = 60.0  # longer waits that brokers ask for are cut
 
 
 def pause_s(error: RaftlogError | None, attempts: int, rng: random.Random) -> float:
-    """Seconds to wait after ``attempts`` attempts of which the last ended with this error."""
+    """The seconds to wait after ``attempts`` attempts, the last of which raised ``error``."""
     if error is None or isinstance(error, OutOfOrderSequence):
         return 0.0  # the batch failed only because of another batch
     if isinstance(error, NotLeader) and error.details.get("leader_http") and attempts <= 2:

@@ -1,6 +1,6 @@
 """Creates, lists, pauses and deletes schedules.
 
-Decides: every request may be repeated, since the client chooses the id of a schedule.
+Decides: every request may be repeated. This is safe since the client chooses the id of a schedule.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class AsyncSchedules:
     ) -> wire.ScheduleDescription:
         """Store one record at each time of a cron expression, such as ``30 3 * * MON-FRI``.
 
-        ``missed`` says what happens to times that passed more than a minute ago because no broker could fire:
-        ``skip`` all, fire ``once`` for the newest, or fire for ``all`` of the newest 100. Raises ``Conflict``
-        if the id belongs to another schedule.
+        ``missed`` is for times that passed more than a minute ago because no broker could store the record.
+        ``skip`` stores nothing for these times, ``once`` stores a record for the newest time, and ``all`` a
+        record for each of the newest 100 times. Raises ``Conflict`` if the id belongs to another schedule.
         """
         body = _Create(
             topic=topic,
@@ -53,7 +53,7 @@ class AsyncSchedules:
         return await self._session.call(wire.CREATE, body)
 
     async def list(self, topic: str | None = None) -> list[wire.ScheduleDescription]:
-        """The schedules of one topic, or of all topics."""
+        """Return the schedules of one topic, or of all topics."""
         query = {} if topic is None else {"topic": str.__str__(topic)}  # an Enum is text, too
         return await self._session.all_items(wire.LIST, query=query)
 
@@ -70,7 +70,7 @@ class AsyncSchedules:
         return await self._change(schedule_id, paused=False)
 
     async def delete(self, schedule_id: str) -> None:
-        """Delete the schedule: it fires no more. Raises ``ScheduleNotFound``."""
+        """Delete the schedule: it stores no more records. Raises ``ScheduleNotFound``."""
         await self._session.call(wire.DELETE, schedule_id=schedule_id)
 
     async def _change(self, schedule_id: str, *, paused: bool) -> wire.ScheduleDescription:

@@ -1,7 +1,7 @@
 """Sends the batches of one partition to its leader, one task for each attempt.
 
-Decides only the request. ``pipeline`` decides which batches to send, ``retries`` how long to wait,
-``metadata`` to which broker.
+Decides: the content of a request. Leaves to others: which batches to send (``pipeline``), how long to wait
+before a retry (``retries``), and which broker leads the partition (``metadata``).
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _ANSWER_MARGIN_S = 1.0  # how much shorter the broker's timeout is than the clie
 
 
 class ProducerIdRequests:
-    """Requests the ids of a producer: the first id, and another id each time the epochs are used up."""
+    """Requests producer ids: the first id, and another each time all epochs of an id are used up."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._requests: list[asyncio.Task[int]] = []
 
     async def get(self, generation: int) -> int:
-        """The producer id of a generation; requested once, and again only after an error."""
+        """The producer id of a generation. A broker is asked once, and again only after an error."""
         requests = self._requests
         if len(requests) > generation and requests[generation].done() and _has_failed(requests[generation]):
             del requests[generation:]
@@ -117,7 +117,10 @@ class PartitionSender:
         self._path = path + self._query
 
     def pump(self) -> None:
-        """Send all batches that may be sent now. Called whenever more may have become sendable."""
+        """Send all batches that may be sent now.
+
+        Call this whenever another batch may have become sendable.
+        """
         if self._pause is not None or self._is_closed:
             return
         pipeline = self._pipeline
@@ -134,7 +137,7 @@ class PartitionSender:
             task.add_done_callback(self._attempts.pop)
 
     def leave(self) -> None:
-        """Send no further batches; hand over the rest once all batches in flight have outcomes."""
+        """Send no further batches. Hand over the unsent batches once all batches in flight have outcomes."""
         self._is_leaving = True
         self.pump()
 
@@ -146,7 +149,7 @@ class PartitionSender:
         self._left(self.queue, handed_back)
 
     async def close(self) -> None:
-        """Stop at once. Records without an outcome fail."""
+        """Stop sending at once: records without an outcome fail."""
         self._is_closed = True  # a timer may fire while the attempts end
         if self._pause is not None:
             self._pause.cancel()
@@ -163,7 +166,7 @@ class PartitionSender:
             self._finish(batch, NotSent("the producer was closed before the record was sent"))
 
     def _settle(self) -> bool:
-        """Carry out the pipeline's decision after a failure. False if a pause must end first."""
+        """Carry out the pipeline's decision after a failure. False if sending must pause first."""
         now = self._clock.monotonic()
         decision = self._pipeline.settle(now)
         for batch, error in decision.given_up:

@@ -56,7 +56,7 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 
 
 class Session(Asking):
-    """Connections to brokers. Opened and closed on the loop that uses it."""
+    """The connections of a client to brokers. A session is opened, used and closed on one event loop."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Session(Asking):
         return self._urls[0]
 
     async def open(self) -> None:
-        """Create the connection pool; connections are made on demand."""
+        """Create the pool of connections; each connection is made when it is needed."""
         self._loop = asyncio.get_running_loop()
         self._http = aiohttp.ClientSession(
             connector=self._connector(),
@@ -114,7 +114,7 @@ class Session(Asking):
 
     @contextlib.contextmanager
     def before_close(self, act: Callable[[], Awaitable[None]]) -> Iterator[None]:
-        """Call ``act`` if the session closes while the ``with`` block is open."""
+        """Let ``close`` of the session call ``act`` first, if it is called during the ``with`` block."""
         self._before_close[act] = None
         try:
             yield
@@ -131,7 +131,7 @@ class Session(Asking):
                     await http.close()
 
     def learn_brokers(self, urls: Sequence[str]) -> None:
-        """Use these brokers from now on, and the given addresses only if all these brokers fail.
+        """From now on ask these brokers, and the given addresses only if all these brokers fail.
 
         A given address may be another name of a broker that failed under its advertised address. Addresses
         that cannot be reached come last.
@@ -142,7 +142,7 @@ class Session(Asking):
         self._urls = deque(sorted(ordered, key=self._detours.__contains__))
 
     def through(self, leader: str) -> str | None:
-        """The broker that forwards requests to a leader whose address does not answer; None: ask directly."""
+        """The broker that forwards requests to a silent leader; None if the leader must be asked directly."""
         other = next((url for url in self._urls if url != leader and url not in self._detours), None)
         if other is None or not self._detours.is_needed(leader):
             return None
@@ -220,7 +220,7 @@ class Session(Asking):
         return why if self.was_reached or isinstance(error, TimeoutError) else without_http(base, why)
 
     def _not_reached(self, base: str, error: Exception) -> str:
-        """Why a broker cannot be reached. A timeout does not replace a known reason: it explains less."""
+        """Why a broker cannot be reached. A timeout does not replace an earlier reason, which says more."""
         if not isinstance(error, TimeoutError) or base not in self._unreached:
             self._unreached[base] = error
         return _unreached(base, self._unreached[base])
@@ -246,13 +246,15 @@ class Session(Asking):
         attempt_timeout_s: float | None = None,
         refusal_settles: bool = False,
     ) -> Reply:
-        """The response of any broker, with retries. Without ``may_repeat`` an unknown outcome is raised.
+        """The response of any broker, with retries.
 
-        A client that has never had a response does not retry for long if every address refuses.
+        Without ``may_repeat`` an error with an unknown outcome is raised at once. A client that has never had
+        a response does not retry for long if every address refuses.
 
-        At the deadline a broker's last refusal is raised, if any, because it is more specific. But if an
-        attempt may have changed something, its error is raised, whatever was refused later. With
-        ``refusal_settles`` a final refusal is raised unchanged: it holds whatever an earlier attempt did.
+        At the deadline the last refusal of a broker is raised, if there was one, because a refusal is more
+        specific than a lost connection. But if an attempt may have changed something, the error of this
+        attempt is raised, whatever brokers refused later. With ``refusal_settles`` the final refusal is
+        raised in any case: it holds whatever an earlier attempt did.
         """
         encoded = None if body is None else _encoded(body)
         limit_s = self.retry_timeout_s if retry_timeout_s is None else retry_timeout_s
@@ -310,7 +312,7 @@ class Session(Asking):
         return last
 
     async def _reach_one(self, limit_s: float) -> None:
-        """Find a broker that answers, before the first request that may change something."""
+        """Find a broker that answers. Called before the first request that may change something."""
         try:
             await self.call(cluster.DESCRIBE, retry_timeout_s=limit_s)
         except NotSent:
@@ -320,16 +322,16 @@ class Session(Asking):
                 raise NotSent(f"no broker answered: {error}") from error
 
     def _patience_s(self, method: str, attempts: int, attempt_s: float) -> float:
-        """Seconds that one attempt may take. A frozen broker must not use up the time of the others."""
+        """The seconds that one attempt may take. A frozen broker must leave time to ask the other brokers."""
         is_first_round = method == "GET" and attempts < len(self._urls) and len(self._urls) > 1
         return min(attempt_s, SILENCE_S) if is_first_round else attempt_s
 
     def no_answer(self, what: str = "no broker answered") -> NotSent:
-        """The error if no connection could be made, with the reason for each address."""
+        """The error for a request without any connection, with the reason for each address."""
         return NotSent("; ".join([what, *(_unreached(*one) for one in self._unreached.items())]))
 
     def gives_up(self, error: RaftlogError) -> bool:
-        """True if a retry cannot help, or no broker has responded so far."""
+        """Whether to stop retrying: a retry cannot help, or all addresses refused from the beginning."""
         return not error.retryable or not self.is_open or self._is_refused_everywhere()
 
     def _is_refused_everywhere(self) -> bool:
@@ -339,7 +341,7 @@ class Session(Asking):
         )
 
     def turn_away(self, base: str, error: RaftlogError) -> None:
-        """Use this broker last from now on, if the error may concern the broker.
+        """Ask this broker last from now on, if the error may be due to the broker itself.
 
         A broker that knows no leader may be cut off from the others.
         """
@@ -360,7 +362,7 @@ def _unreached(base: str, error: Exception) -> str:
 
 
 def in_doubt(doubt: RaftlogError, later: RaftlogError) -> RaftlogError:
-    """The error of an attempt that may have changed something, with the text of the last attempt."""
+    """The error of an attempt that may have changed something, with the text of the last attempt's error."""
     if later is doubt:
         return doubt
     told = type(doubt)(f"{doubt}; then: {later}", **doubt.details)
@@ -376,7 +378,10 @@ def _encoded(body: msgspec.Struct) -> bytes:
 
 
 async def _read_body(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
-    """The body as sent, never decompressed. Raises ``ClientPayloadError`` above ``bytes_max``."""
+    """The body as the broker sent it, never decompressed.
+
+    Raises ``ClientPayloadError`` above ``bytes_max``.
+    """
     parts: list[bytes] = []
     left = bytes_max - (response.content_length or 0)
     if left >= 0:

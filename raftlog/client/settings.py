@@ -1,8 +1,8 @@
-"""Gives methods options that are keys of a TypedDict: ``**settings: Unpack[ProducerSettings]``.
+"""Declares options of methods as keys of a TypedDict: ``**settings: Unpack[ProducerSettings]``.
 
-A type checker reads the names and types of the options there; the comment of an option begins with its
-default. The function that checks the options has the defaults. The methods of both clients pass the options
-on, so that no method repeats them.
+A type checker reads the names and types of the options in the TypedDict; the comment of an option begins with
+its default. The function that checks the options has the defaults. The methods of both clients pass the
+options on, so that no method repeats them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Method = TypeVar("Method", bound=Callable[..., object])
 
 
 def settings_of(kind: type, *checks: Callable[..., object]) -> Callable[[Method], Method]:
-    """Decorate a method with ``**settings``, with the keys of ``kind``; ``checks`` have the defaults.
+    """Decorate a method whose ``**settings`` are the keys of ``kind``.
 
-    ``help`` lists the settings with their defaults. An unknown setting raises ``TypeError`` at the call, also
-    if the method is a coroutine or a generator.
+    The functions ``checks`` have the defaults. ``help`` lists the settings with their defaults. An unknown
+    setting raises ``TypeError`` at the call, also if the method is a coroutine or a generator.
     """
     known = kind.__annotations__
     defaults = {

@@ -1,10 +1,11 @@
 """Prevents aiohttp from repeating a request that writes, and notes whether a failed request was sent.
 
 aiohttp sends PUT and DELETE a second time, on a new connection, when a kept connection ends before the
-response. The broker may have carried out the first attempt, and the error of the second one does not say so.
+response. The broker may have carried out the first attempt, and the error of the second attempt does not say
+so.
 
-An error raised before the request is on its connection gets a note, whatever its type: the time of a request
-may end while a name is resolved, and a resolver may raise ``UnicodeError``.
+An error that is raised before the request has a connection gets a note, whatever the error's type: the time
+of a request may end while a name is resolved, and a resolver may raise ``UnicodeError``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _NEVER_SENT: Final = "nothing of the request was sent"
 async def single_attempt(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """A middleware of ``aiohttp.ClientSession``. aiohttp may repeat reads, and requests never sent."""
+    """A middleware of ``aiohttp.ClientSession``: aiohttp repeats only reads and requests never sent."""
     try:
         return await handler(request)
     except BaseException as error:

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The most similar one of ``names``; None if none is similar."""
+    """The element of ``names`` that is most similar to ``name``; None if no element is similar."""
     import difflib  # rarely used, and slow to import
 
     return next(iter(difflib.get_close_matches(name, names, 1)), None)
 
 
 def suggestion(name: str, names: Iterable[str]) -> str:
-    """The end of a sentence that names the most similar one of ``names``; empty if none is similar."""
+    """The end of a sentence that suggests the most similar element of ``names``; empty if none is similar."""
     likely = nearest(name, names)
     return "" if likely is None else f" (did you mean {likely!r}?)"

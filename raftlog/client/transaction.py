@@ -1,12 +1,12 @@
-"""One transaction of a producer: its records, of any partitions, become visible together or never.
+"""One transaction of a producer: its records, in any number of partitions, become visible together or never.
 
 Decides: how a block ends, and which error it raises. Leaves to others: sending (``producer``), the number of
 the transaction and its outcome (``incarnation``).
 
-The records of a transaction have their own producer, so they share no batch with another transaction, and
-their sequences begin at 0. Only the process of a transaction asks to commit it. So if it has sent no commit,
-the outcome is known without an answer: the transaction is aborted by its end, by the next incarnation or by
-its timeout.
+Each transaction has its own producer for its records, so no batch has records of two transactions, and
+sequences begin at 0. Only the process of a transaction asks to commit it. So if this process has sent no
+commit, the outcome is known without an answer of a broker: the transaction is aborted, by this process, by
+the next incarnation or by the timeout.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _log = client_logger()
 class AsyncTransaction:
     """A transaction of ``producer.transaction()``, used as an ``async with`` block of one task.
 
-    Leaving the block commits, and returns once readers see all records. Leaving it by an exception aborts. A
-    record that cannot be stored aborts the transaction, too, and the block raises the error.
+    Leaving the block commits, and returns once readers see all records. An exception in the block aborts the
+    transaction. A record that cannot be stored aborts the transaction, too, and the block raises the error.
     """
 
     def __init__(
@@ -148,10 +148,10 @@ class AsyncTransaction:
             raise await self._abandoned(error) from error
 
     async def commit(self) -> None:
-        """Commit, and return once readers see all records. The end of the block calls this.
+        """Commit the transaction; return once readers see all records. The end of the block calls this.
 
-        If a record was not stored, also one that another task sends meanwhile, aborts and raises the error.
-        After ``CommitUnknown`` it may be called again, to ask for the outcome again.
+        If a record was not stored, even a record that another task sends meanwhile, aborts and raises the
+        error. After ``CommitUnknown`` call this method again, to ask for the outcome.
         """
         if self._outcome == "committed":
             return
@@ -167,7 +167,10 @@ class AsyncTransaction:
             raise await self._incarnation.why_aborted(self._begun, error)
 
     async def abort(self) -> None:
-        """Abort. After ``CommitUnknown`` aborts the transaction unless it is committed: see ``outcome``."""
+        """Abort the transaction.
+
+        After ``CommitUnknown`` the transaction may be committed all the same: see ``outcome``.
+        """
         if self._outcome == "committed":
             raise RuntimeError("the transaction is committed")
         if self._outcome is None:
@@ -178,9 +181,10 @@ class AsyncTransaction:
     async def prepare(self, timeout: Duration = "1h") -> str:
         """Take no more records, and leave the commit to ``client.transactions.commit_batch``.
 
-        Returns the ``id`` of the transaction, which any process may use until ``timeout`` is over; then the
-        transaction is aborted. The transactional id is the key of a sink, ``~`` and a name. The producer
-        begins its next transaction only after the batch is committed or aborted: it raises ``Conflict``.
+        Returns the ``id`` of the transaction. Any process may commit this id until ``timeout`` is over; then
+        the transaction is aborted. The transactional id must consist of the key of a sink, ``~`` and a name.
+        Until the batch is committed or aborted, the producer raises ``Conflict`` if it begins another
+        transaction.
         """
         timeout_ms = milliseconds("timeout", timeout)
         self.check_open()
@@ -195,14 +199,20 @@ class AsyncTransaction:
         return self._name
 
     async def _flush(self) -> None:
-        """Wait until all records are stored, and accept no more. Aborts and raises if one fails."""
+        """Accept no more records, and wait until all are stored.
+
+        If a record fails, aborts and raises its error.
+        """
         await self.records.flush()
         await self.records.close(0)  # a record that another task has sent meanwhile fails
         if self.records.failure is not None:
             raise await self._abandoned(self.records.failure)
 
     async def _end(self, *, is_commit: bool) -> Outcome:
-        """End the transaction. Without an answer raises ``CommitUnknown``: an attempt may have succeeded."""
+        """End the transaction.
+
+        Raises ``CommitUnknown`` without an answer, since an attempt may have succeeded.
+        """
         self._outcome = "unknown"
         try:
             self._outcome = await self._incarnation.end(self._begun, is_commit=is_commit)

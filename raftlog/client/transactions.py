@@ -1,4 +1,4 @@
-"""Administers transactions, and the runs and batches of sinks. Results are bodies of the HTTP contract."""
+"""Administers transactions, and the runs and batches of sinks. Calls return bodies of the HTTP contract."""
 
 from __future__ import annotations
 
@@ -21,18 +21,25 @@ class AsyncTransactions:
         self._session = session
 
     async def list(self, *, open_only: bool = True) -> list[wire.TransactionDescription]:
-        """The incomplete transactions, or the newest transaction of each id; ordered by transactional id."""
+        """Return the incomplete transactions, sorted by transactional id.
+
+        Without ``open_only``, return the newest transaction of each transactional id.
+        """
         return await self._session.all_items(wire.LIST, query={"state": "open" if open_only else "all"})
 
     async def describe(self, transaction: str) -> wire.TransactionDescription:
-        """One transaction, or the newest one of a transactional id. Raises ``TransactionNotFound``."""
+        """Return one transaction, or the newest transaction of a transactional id.
+
+        Raises ``TransactionNotFound``.
+        """
         return await self._session.call(wire.DESCRIBE, transaction=transaction)
 
     async def abort(self, transactional_id: str) -> wire.TransactionDescription:
-        """Abort the open and prepared transactions of a transactional id; returns the newest transaction.
+        """Abort open and prepared transactions of a transactional id; return its newest transaction.
 
-        Changes nothing if none is open. An unknown outcome is raised, not retried: a repetition could abort
-        the next transaction. Raises ``TransactionNotFound``.
+        Changes nothing if no transaction is open or prepared. After an unknown outcome the request is not
+        retried, and the error is raised: a repetition could abort the next transaction. Raises
+        ``TransactionNotFound``.
         """
         path = wire.ABORT.at(transaction=transactional_id)
         reply = await self._session.ask_any(wire.ABORT.method, path, may_repeat=False)
@@ -41,12 +48,13 @@ class AsyncTransactions:
     async def begin_run(
         self, sink_key: str, *, owner: str, run: str, sequence: int, takeover: bool = False
     ) -> wire.BegunRun:
-        """Register ``run``, one start of ``owner``, before it writes the batch ``sequence`` of a sink.
+        """Register ``run``, one start of ``owner``, before this run writes the batch ``sequence`` of a sink.
 
         The run gets a ``run_epoch``, fences all earlier runs, and aborts their open transactions. If the
-        batch is ``committed`` nothing changes. Raises ``Conflict`` for another owner without ``takeover``
-        (see ``error.details["owner"]``), for a gap (``expected_sequence``), and for a batch before the newest
-        one (``newest_sequence``). Raises ``ProducerFenced`` for a run that has been replaced.
+        result says ``committed``, the batch was committed before, and nothing changes. Raises ``Conflict``
+        for another owner without ``takeover`` (see ``error.details["owner"]``), for a gap
+        (``expected_sequence``), and for a batch before the newest one (``newest_sequence``). Raises
+        ``ProducerFenced`` for a run that has been replaced.
         """
         body = wire.BeginRun(sink_key, owner, run, sequence, takeover)
         return await self._session.call(wire.BEGIN_RUN, body)
@@ -60,16 +68,16 @@ class AsyncTransactions:
         run: str | None = None,
         run_epoch: int | None = None,
     ) -> None:
-        """Commit prepared transactions of a sink together, once for each ``sequence``: all, or none.
+        """Commit prepared transactions of a sink together, once for each ``sequence``: all of them or none.
 
-        ``transactions`` are ids that ``prepare`` has returned; they begin with ``sink_key`` and ``~``. After
-        ``CommitUnknown`` repeat the call with the same arguments. Raises ``Conflict`` for an earlier
+        ``transactions`` are ids that ``prepare`` has returned. Each id begins with ``sink_key`` and ``~``.
+        After ``CommitUnknown`` repeat the call with the same arguments. Raises ``Conflict`` for an earlier
         sequence, and for a sequence that was committed with other transactions:
         ``error.details["newest_sequence"]`` is the newest sequence of the sink.
 
-        With a ``run`` and its epoch, of ``begin_run``, the sequence rises by one, ``transactions`` may be
-        empty, and all other open transactions of the sink are aborted. Raises ``ProducerFenced`` once a newer
-        run has begun.
+        With a ``run`` and its epoch from ``begin_run``, the sequence must rise by one, ``transactions`` may
+        be empty, and all other open transactions of the sink are aborted. Raises ``ProducerFenced`` once a
+        newer run has begun.
         """
         body = wire.CommitBatch(sink_key, sequence, [*transactions], run, run_epoch)
         await self._end_batch(wire.COMMIT_BATCH, body)
@@ -77,7 +85,7 @@ class AsyncTransactions:
     async def abort_batch(
         self, sink_key: str, transactions: Sequence[str], *, run_epoch: int | None = None
     ) -> None:
-        """Abort prepared transactions of a sink. Raises ``Conflict`` if any of these is committed.
+        """Abort prepared transactions of a sink. Raises ``Conflict`` if one of them is committed.
 
         With the ``run_epoch`` of a run, all other open transactions of the run are aborted, too;
         ``transactions`` may then be empty. After ``CommitUnknown`` repeat the call.

@@ -1,7 +1,8 @@
 """Calls functions of the user: handlers, decoders, partitioners, assignors and ``on_ack``.
 
-Decides: what such a function may raise and return. Leaves to others: the consequence of a failure. Every call
-of a function of the user goes through ``called`` or ``awaited``, so its caller sees ordinary errors only:
+Decides: which exceptions and results such a function may have. Leaves to others: the consequence of a
+failure. Every call of a function of the user goes through ``called`` or ``awaited``, so its caller sees
+ordinary errors only:
 
 ============================================  =====================================================
 the function raises                           the caller gets
@@ -82,22 +83,22 @@ async def awaited(what: str, function: Callable[..., Awaitable[Result]], /, *arg
 
 
 def described(error: BaseException) -> str:
-    """The type and the text of an exception, also of one whose ``__str__`` raises."""
+    """The type and the text of an exception, even if its ``__str__`` raises."""
     return f"{type(error).__name__}: {text_of(error)}"
 
 
 def text_of(error: BaseException) -> str:
-    """The text of an exception, also of one whose ``__str__`` raises."""
+    """The text of an exception, even if its ``__str__`` raises."""
     return _text(str, error)
 
 
 def shown(value: object) -> str:
-    """``repr`` of an object of the user, also of one whose ``__repr__`` raises."""
+    """``repr`` of an object of the user, even if its ``__repr__`` raises."""
     return _text(repr, value)
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Add a note to an exception of the user, unless it refuses one, as a frozen dataclass does."""
+    """Add a note to an exception of the user, unless it refuses notes, as a frozen dataclass does."""
     with contextlib.suppress(Exception):
         error.add_note(note)
 
@@ -132,7 +133,7 @@ def _renamed(what: str, error: BaseException) -> RuntimeError:
 
 
 def _text(convert: Callable[[object], str], value: object) -> str:
-    """At most ``TEXT_CHARACTERS_MAX`` characters, which UTF-8 can encode."""
+    """At most ``TEXT_CHARACTERS_MAX`` characters. Characters that UTF-8 cannot encode are escaped."""
     try:
         return convert(value)[:TEXT_CHARACTERS_MAX].encode(errors="backslashreplace").decode()
     except BaseException as error:

@@ -1,7 +1,7 @@
 """Converts keys, values, headers and times of users to the bytes and numbers of a record.
 
-Decides: text is UTF-8 and everything else compact JSON. Raises ``InvalidRecord``,
-naming the field, before anything is buffered.
+Decides: text is stored as UTF-8, bytes unchanged, and any other value as compact JSON. Raises
+``InvalidRecord``, which names the field, before the record is buffered.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def encode_value(value: Value) -> bytes | None:
 
 
 def encode_json(value: object) -> bytes:
-    """Encode as compact JSON. Raises ``ValueError`` that names the field of NaN or infinity."""
+    """Encode a value as compact JSON. Raises ``ValueError`` for NaN and infinity, which names their field."""
     encoded = msgspec.json.encode(value, enc_hook=_plain)
     if b"null" in encoded:  # the encoder's result for NaN and infinity
         _refuse_non_finite(msgspec.to_builtins(value, enc_hook=_plain), "")
@@ -108,7 +108,11 @@ def encode_headers(headers: Headers | None, tags: Sequence[str]) -> tuple[tuple[
 
 
 def _header_pairs(headers: object) -> list[tuple[str, bytes | str | None]]:
-    """Headers as pairs. Raises ``InvalidRecord`` for other types: an iterator could be read only once."""
+    """Headers as pairs of name and value.
+
+    Raises ``InvalidRecord`` unless ``headers`` is a mapping or a sequence: an iterator could be read only
+    once.
+    """
     if isinstance(headers, Mapping):
         return [*headers.items()]
     pairs = headers if isinstance(headers, Sequence) and not isinstance(headers, str | bytes) else None
@@ -128,7 +132,7 @@ def headers_bytes(pairs: Sequence[tuple[str, bytes | None]]) -> int:
 
 
 def timestamp_ms(timestamp: datetime | int) -> int:
-    """Milliseconds since 1970 of a time with a zone; numbers are milliseconds already."""
+    """Milliseconds since 1970: of a time with a zone, or an unchanged number of milliseconds."""
     if isinstance(timestamp, datetime):
         if timestamp.utcoffset() is None:
             raise InvalidRecord("timestamp: a time needs a zone, such as datetime.UTC", errors=["/timestamp"])

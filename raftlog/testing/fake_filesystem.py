@@ -2,19 +2,21 @@
 
 The filesystem keeps two views of every file and every directory: the content that programs see, and the
 content on the disk. Only a sync of a file brings its bytes to the disk, and only a sync of a directory its
-names. ``lose_power`` leaves the content of the disk plus any selection of the other changes: each write kept,
-dropped, cut short or with holes, each name kept or dropped, in no order. Renamed directories are journalled:
-of the renames whose parents are not both synced, a prefix at random survives, with all files below.
+names. ``lose_power`` keeps the content of the disk and a random selection of the unsynced changes.
+Independently of each other, each write is kept, dropped, cut short or kept with holes, and each name is kept
+or dropped. Renames of directories are journalled: of the renames whose parents are not both synced, a random
+prefix survives, with all files below the directories.
 
-A sync that fails drops the file's unsynced changes as a kernel does that marks their pages clean: programs
-see them until the power goes, later syncs succeed without them, and only writing them again helps.
+A sync that fails drops the file's unsynced changes, like a kernel that marks the pages clean. Programs still
+see these changes until the power is lost, and later syncs succeed, but the changes reach the disk only if
+they are written again.
 
-``on_wait`` is called for every operation that waits for a disk, which is forbidden on an event loop's thread.
-Allowed there, since they wait for no disk, are opening and creating a file, appending and writing in place
-(into the page cache), and reading.
+``on_wait`` is called for every operation that waits for a disk; such operations are forbidden on an event
+loop's thread. Operations that wait for no disk are allowed there: opening and creating a file, appending and
+writing in place (into the page cache), and reading.
 
 Faults: no room (``capacity_bytes``), reads, syncs and opens that fail, flipped bits, a crash at the n-th
-change. Used by tests and the simulator; passes the conformance suite of ``OsFilesystem``.
+change. Tests and the simulator use this filesystem. It passes the conformance suite of ``OsFilesystem``.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class FakeFile:
 
     @property
     def size(self) -> int:
-        """Length in bytes."""
+        """The length of the file in bytes."""
         return self._size
 
     def append(self, buffers: Sequence[Buffer]) -> int:
@@ -72,13 +74,13 @@ class FakeFile:
         return start
 
     def fill(self, length: int) -> None:
-        """Write zeros after the end; ``size`` stays."""
+        """Write zeros after the end of the file. ``size`` does not change."""
         size = self._size
         self._write(size, bytes(length))
         self._size = size
 
     def end_at(self, size: int) -> None:
-        """Set ``size``; zeros after it do not count."""
+        """Set ``size``. Zeros that ``fill`` has written after this position do not count as content."""
         self._size = size
 
     def read_at(self, position: int, length: int) -> bytes:
@@ -106,7 +108,10 @@ class FakeFile:
         self._size = size
 
     def sync(self) -> None:
-        """Bring the bytes to the disk. After a failure the page cache counts them as synced; see above."""
+        """Bring the bytes to the disk.
+
+        After a failure the page cache counts them as synced; see the module.
+        """
         if self._closed:
             return
         self._check_open()
@@ -152,7 +157,7 @@ class _Move:
 
 
 class FakeFilesystem:
-    """A filesystem that can lose power. All randomness comes from the generator given to ``lose_power``."""
+    """A filesystem that can lose power. The generator given to ``lose_power`` decides all random choices."""
 
     def __init__(self) -> None:
         self.incarnation = 0
@@ -189,20 +194,20 @@ class FakeFilesystem:
         return FakeFile(self, path, node)
 
     def hold(self, file: File) -> bool:
-        """Keep this file open while it is among the most recently used; return whether it is."""
+        """Keep ``file`` open while it is among the most recently used files; return whether it is."""
         return self.held.hold(file)
 
     def let_go(self, file: File) -> None:
-        """Hold this file no longer."""
+        """Stop keeping ``file`` open."""
         self.held.let_go(file)
 
     def read_file(self, path: str) -> bytes:
-        """All bytes of a small file."""
+        """Return all bytes of a small file."""
         file = self.open(path)
         return file.read_at(0, file.size)
 
     def replace_file(self, path: str, data: bytes) -> None:
-        """Write a temporary file, sync, rename, sync the directory; each step may be the last."""
+        """Write a temporary file, sync and rename it, sync the directory; power may fail after each step."""
         temporary = path + ".tmp"
         self.remove(temporary)
         try:
@@ -227,14 +232,18 @@ class FakeFilesystem:
         return sorted({name.rpartition("/")[2] for name in (*files, *known)})
 
     def make_directories(self, path: str) -> None:
-        """Create a directory with its parents; durable at once."""
+        """Create a directory and its parents, which are durable at once."""
         while path not in self._directories:
             self.on_wait("make", path)
             self._directories.add(path)
             path = _parent(path)
 
     def rename(self, path: str, target: str) -> None:
-        """Rename a file, on the disk perhaps only one of both names; or a directory, both names."""
+        """Rename a file or a directory.
+
+        Until the directories are synced, a power loss may keep the removal of the old name of a file without
+        the new name, or the reverse. A directory keeps either both changes or neither.
+        """
         self.on_wait("rename", path)
         self.count_change()
         if path not in self._directories:
@@ -269,7 +278,7 @@ class FakeFilesystem:
             self._unname(path)
 
     def remove_tree(self, path: str) -> None:
-        """Remove the files one by one, then the directory, durably; each step may be the last."""
+        """Remove the files one by one, then the directory, durably; the power may fail after each step."""
         self.on_wait("remove", path)
         for name in sorted(name for name in self._seen if name.startswith(path + "/")):
             self.remove(name)
@@ -282,7 +291,7 @@ class FakeFilesystem:
         }
 
     def sync_directory(self, path: str) -> None:
-        """Bring the directory's names to the disk."""
+        """Bring the names in a directory to the disk."""
         self.on_wait("sync", path)
         self.count_change()
         if self.lies_about_syncs:
@@ -303,7 +312,7 @@ class FakeFilesystem:
         return sum(len(node.seen) for name, node in self._seen.items() if name.startswith(path + "/"))
 
     def free_bytes(self, path: str) -> int:
-        """The bytes that ``capacity_bytes`` leaves."""
+        """The bytes that ``capacity_bytes`` leaves for further content."""
         capacity = _ROOM_BYTES if self.capacity_bytes is None else self.capacity_bytes
         return max(0, capacity - self.used_bytes)
 
@@ -319,17 +328,17 @@ class FakeFilesystem:
         return self._changed_names[directory, durable]
 
     def stored(self, path: str, *, durable: bool) -> StoredFile | None:
-        """The file of this name, if any: as programs see it, or as the disk holds it."""
+        """The file with this name, or None: as programs see it, or as the disk has it."""
         return (self._disk if durable else self._seen).get(path)
 
     def stored_in(self, directory: str, *, durable: bool, suffix: str = "") -> dict[str, StoredFile]:
-        """The files of a directory by name, sorted: as programs see them, or as the disk holds them."""
+        """The files of a directory by name, sorted: as programs see them, or as the disk has them."""
         names = self._disk if durable else self._seen
         known = sorted(path for path in self._paths_in.get(directory, ()) if path.endswith(suffix))
         return {name.rpartition("/")[2]: names[name] for name in known if name in names}
 
     def lose_power(self, rng: random.Random) -> None:
-        """Keep the content of the disk and any part of the other changes; open files fail from now on."""
+        """Keep the content of the disk and a random part of unsynced changes; open files fail from now on."""
         self._settle_moves(rng)
         for name in sorted({*self._seen, *self._disk}):
             if self._seen.get(name) is not self._disk.get(name) and rng.random() < 0.5:
@@ -360,14 +369,17 @@ class FakeFilesystem:
         self.crash_after_changes = None
 
     def flip_bit(self, path: str, position: int, bit: int = 0) -> None:
-        """Flip a bit of a file, seen and on the disk, without a counted change."""
+        """Flip a bit of a file, as programs see it and on the disk. Not counted as a change."""
         node = self._seen[path]
         for content in (node.seen, node.disk):
             if position < len(content):
                 content[position] ^= 1 << bit
 
     def overwrite(self, path: str, data: bytes | None) -> None:
-        """Replace or remove (None) a file, seen and on the disk, without a counted change."""
+        """Replace a file, or remove it (None), as programs see it and on the disk.
+
+        Not counted as a change.
+        """
         self._seen.pop(path, None)
         self._disk.pop(path, None)
         self._note_change(path, on_disk=True)
@@ -380,7 +392,7 @@ class FakeFilesystem:
         return {path: bytes(node.seen) for path, node in self._seen.items()}
 
     def load(self, image: dict[str, bytes]) -> None:
-        """Add these files, all of them durable."""
+        """Add these files, durably."""
         for path, data in image.items():
             self.make_directories(_parent(path))
             self.overwrite(path, data)
@@ -397,7 +409,7 @@ class FakeFilesystem:
         return self._seen.pop(path)
 
     def _note_change(self, path: str, *, on_disk: bool = False) -> None:
-        """Note that a path names another file or no file, for programs and perhaps on the disk."""
+        """Note that a path names another file or no file: for programs, with ``on_disk`` also on the disk."""
         directory = _parent(path)
         self._unsynced_in.setdefault(directory, {})[path] = None
         self._changed_names[directory, False].append(path)
@@ -405,7 +417,7 @@ class FakeFilesystem:
             self._changed_names[directory, True].append(path)
 
     def count_change(self) -> None:
-        """Count one change; lose the power at the change given in ``crash_after_changes``."""
+        """Count one change. Raise ``PowerLost`` at the change given in ``crash_after_changes``."""
         self.changes += 1
         if self.crash_after_changes is not None:
             self.crash_after_changes -= 1
@@ -418,7 +430,7 @@ class FakeFilesystem:
         return sum(len(node.seen) for node in self._seen.values())
 
     def take_room(self, growth_bytes: int, path: str) -> None:
-        """Raise ENOSPC if there is no room for ``growth_bytes``."""
+        """Raise ENOSPC if the filesystem has no room for ``growth_bytes`` more bytes."""
         room = self.capacity_bytes
         if growth_bytes and room is not None and self.used_bytes + growth_bytes > room:
             raise OSError(errno.ENOSPC, "no room on purpose", path)

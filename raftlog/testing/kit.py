@@ -31,7 +31,10 @@ _topics = count(1)
 
 
 class BrokerClock:
-    """The time of all brokers of one cluster. It decides what expires; timeouts of requests ignore it."""
+    """The time of all brokers of one cluster.
+
+    Expiry follows this time; timeouts of requests follow real time.
+    """
 
     def __init__(self, supervisor: Supervisor, cluster: int) -> None:
         self._supervisor = supervisor
@@ -40,7 +43,10 @@ class BrokerClock:
         self._passed_ms = 0
 
     def advance(self, by: Duration) -> None:
-        """Let time such as ``"30m"`` pass for the brokers, which do what is due then in the background."""
+        """Let a time such as ``"30m"`` pass for the brokers.
+
+        The brokers then do in the background the work that has become due.
+        """
         by_ms = milliseconds("by", by)
         self._set(self._shift_ms + by_ms, self._passed_ms + by_ms)
 
@@ -85,7 +91,7 @@ class Raftlog:
         return self._client
 
     def begin_test(self, name: str) -> None:
-        """Name topics after this test from now on."""
+        """From now on use the name of this test in the names of topics."""
         self._test = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:NAME_LENGTH_MAX].strip("-") or "topic"
 
     def topic(
@@ -124,9 +130,10 @@ class Raftlog:
     def wait_until(
         self, holds: Callable[[], Found], within: Duration = f"{LIMIT_S:g}s", *, what: str = "the condition"
     ) -> Found:
-        """Call ``holds`` until its result is true, and return the result. Raises ``AssertionError``.
+        """Call ``holds`` until its result is true; return the result.
 
-        Raises ``TypeError`` for a result such as a coroutine, which is always true.
+        Raises ``AssertionError`` after a time limit. Raises ``TypeError`` for a result such as a coroutine,
+        which is always true.
         """
         began = time.monotonic()
         deadline = began + seconds("within", within)
@@ -144,7 +151,7 @@ class Raftlog:
         self._supervisor.ask(orders.Destroy(self._cluster))
 
     def state(self) -> str:
-        """The state of each broker as text: process, readiness, the end of its log, stacks."""
+        """The state of each broker as text: its process, its readiness, the end of its log, its stacks."""
         return "" if self._is_closed else self._supervisor.ask(orders.Describe(self._cluster)).text
 
     def _is_led(self, topic: str, partitions: int) -> bool:
@@ -164,7 +171,7 @@ class RaftlogCluster(Raftlog):
         return self.urls[self._checked(broker) - 1]
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """The broker that leads a partition; waits for an election."""
+        """Return the broker that leads a partition. Waits until there is a leader."""
 
         def found() -> int:
             return self.client.topics.partitions(topic)[partition].leader or 0
@@ -172,7 +179,7 @@ class RaftlogCluster(Raftlog):
         return self.wait_until(found, what=f"a leader of {topic}/{partition}")
 
     def kill(self, broker: int) -> None:
-        """Kill a broker as ``kill -9`` does: its written data stays, even unsynced."""
+        """Kill a broker as ``kill -9`` does: all data that it wrote stays, even unsynced data."""
         self._supervisor.ask(orders.Kill(self._cluster, self._checked(broker)))
 
     def kill_leader(self, topic: str, partition: int = 0) -> int:
@@ -184,7 +191,7 @@ class RaftlogCluster(Raftlog):
         self._supervisor.ask(orders.LosePower(self._cluster, self._checked(broker), seed))
 
     def start(self, *brokers: int) -> None:
-        """Start brokers again, by default all that do not run, and wait until they are ready."""
+        """Start stopped brokers (default: all of them) and wait until they are ready."""
         self._supervisor.ask(orders.Start(self._cluster, tuple(map(self._checked, brokers))))
 
     def slow_disk(self, broker: int, delay: Duration) -> None:

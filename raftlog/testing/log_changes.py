@@ -1,4 +1,4 @@
-"""Changes a log and waits for the disk at once, unlike brokers, whose flusher waits."""
+"""Changes a log, and waits for the disk in the same call. In brokers the flusher waits for the disk."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A log in memory that implements ``LogStorage`` in a slow and simple way, for tests.
 
-The log is a list of batches and a few numbers. A segment has ``segment_batches`` batches, so that
+The log is a list of batches and a few numbers. ``segment_batches`` batches count as a segment, so that
 ``prefix_change`` can delete closed segments. No data survives the process.
 """
 
@@ -34,7 +34,7 @@ class BytesFile:
 
     @property
     def size(self) -> int:
-        """Length in bytes."""
+        """The length of the file in bytes."""
         return len(self._data)
 
     def append(self, buffers: Sequence[Buffer]) -> int:
@@ -105,11 +105,11 @@ class MemoryStates:
         return tuple(sorted(self._kept))
 
     def has(self, base: Index) -> bool:
-        """Whether there is a state for ``base``."""
+        """Whether there is a state for a log that begins at ``base``."""
         return base in self._kept
 
     def keep(self, at: EntryId, state: bytes) -> None:
-        """Keep the state as of the entry ``at``."""
+        """Keep a state of the state machine that covers all entries up to ``at``."""
         self._kept[Index(at.index + 1)] = state
 
     def save_checkpoint(self, at: EntryId, state: bytes) -> None:
@@ -120,7 +120,7 @@ class MemoryStates:
         """Do nothing: there is no disk."""
 
     def load(self, base: Index) -> bytes | None:
-        """The state for ``base``, or None."""
+        """The state for a log that begins at ``base``, or None."""
         return self._kept.get(base)
 
 
@@ -157,15 +157,15 @@ class MemoryLog:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all batches."""
+        """The size of all batches in bytes."""
         return sum(len(batch.data) for batch in self._batches)
 
     def store_initial_membership(self, membership: Membership) -> None:
-        """Keep the membership that holds before the first entry."""
+        """Keep the membership that is in force before the first entry."""
         self._base = self._base or membership
 
     def restored(self, membership: Membership) -> Restored:
-        """The state from which a core would be rebuilt."""
+        """The state of the log from which a core is rebuilt after a restart."""
         return Restored(
             hard_state=self._hard_state,
             membership=self._base or membership,
@@ -177,14 +177,14 @@ class MemoryLog:
         )
 
     def append(self, batches: Sequence[Batch]) -> None:
-        """Append batches at the end."""
+        """Append batches at the end of the log."""
         last = self.last_index
         require_follows("in memory", batches, last + 1, self.term_at(last), self._hard_state)
         self._batches += batches
         self._dirty = True
 
     def base_from(self, index: Index) -> Index | None:
-        """The base offset of the first run that begins at ``index`` or later."""
+        """The base index of the first segment that begins at ``index`` or later."""
         bases = [batch.base_offset for batch in self._batches[:: self._segment_batches]] or [self.first_index]
         return next((Index(base) for base in bases if base >= index), None)
 
@@ -194,19 +194,19 @@ class MemoryLog:
         self._dirty = True
 
     def note_commit_index(self, commit_index: Index) -> None:
-        """Keep the highest commit index."""
+        """Keep the highest commit index that was ever noted."""
         self._commit = max(self._commit, commit_index)
 
     @property
     def owes_end(self) -> bool:
-        """False: no end is noted for recovery."""
+        """False: a log in memory notes no end for recovery."""
         return False
 
     def tick(self) -> None:
-        """Do nothing: no end is noted for recovery."""
+        """Do nothing: a log in memory notes no end for recovery."""
 
     def take_sync(self) -> Sync | None:
-        """The sync for all changes since the last call, or None."""
+        """The sync for all changes since the previous call; None without changes."""
         if not self._dirty:
             return None
         self._dirty = False
@@ -214,14 +214,14 @@ class MemoryLog:
         return self._syncs[-1]
 
     def sync_finished(self, sync: Sync) -> None:
-        """Move ``durable_index`` forward, to the end of the finished prefix of syncs."""
+        """Raise ``durable_index`` to the index that all syncs before the first unfinished sync cover."""
         assert isinstance(sync, MemorySync)
         sync.is_finished = True
         while self._syncs and self._syncs[0].is_finished:
             self._durable = max(self._durable, self._syncs.pop(0).covers)
 
     def read(self, first: Index, last: Index, *, bytes_max: int) -> LogRange:
-        """Whole batches, from the batch that contains ``first``; see ``StoredBatches.read``."""
+        """Return whole batches, from the batch that contains ``first`` on; see ``StoredBatches.read``."""
         if not self.first_index <= first <= last <= self.last_index:
             raise self._out_of_range(f"{first}..{last}")
         found: list[Batch] = []
@@ -252,11 +252,11 @@ class MemoryLog:
         return copy
 
     def part_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> LogPart | None:
-        """A copy of the log, if a batch reaches the time; otherwise None."""
+        """A copy of the log, if it has a batch with this time or a later time; otherwise None."""
         return None if self.index_at_time(timestamp_ms, first) is None else self.part(self.first_index, 0)
 
     def finished(self) -> None:
-        """Do nothing: no index was loaded."""
+        """Do nothing: reads of this log load no index of a segment."""
 
     def term_at(self, index: Index) -> Term:
         """The term of an entry, or of the entry just before the log."""
@@ -268,20 +268,20 @@ class MemoryLog:
         raise self._out_of_range(str(index))
 
     def headers_back(self, last: Index, count: int) -> list[BatchHeader]:
-        """The batches that end at ``last``, newest first; see ``LogReader``."""
+        """The headers of the batches up to ``last``, newest first; see ``LogReader``."""
         if not self.first_index <= last <= self.last_index:
             raise self._out_of_range(str(last))
         return [batch.header for batch in reversed(self._batches) if batch.base_offset <= last][:count]
 
     def index_at_time(self, timestamp_ms: int, first: Index = FIRST_INDEX) -> tuple[Index, int] | None:
-        """Base index and max timestamp of the first batch that reaches the time; see ``LogReader``."""
+        """The base index and maximum timestamp of the first batch at or after the time; see ``LogReader``."""
         for batch in self._batches:
             if batch.header.newest_ms >= timestamp_ms and batch.last_offset >= max(first, self.first_index):
                 return Index(batch.base_offset), batch.header.max_timestamp
         return None
 
     def load_checkpoint(self) -> tuple[Index, bytes] | None:
-        """The newest checkpoint or state that is not above ``last_index``."""
+        """The newest checkpoint or state whose index is not above ``last_index``."""
         states = [(Index(base - 1), self.states.load(base) or b"") for base in self.states.standing]
         found = [*states, *([self.states.checkpoint] if self.states.checkpoint else [])]
         usable = [state for state in found if self._before.index <= state[0] <= self.last_index]
@@ -311,7 +311,7 @@ class MemoryLog:
         """None: ``cut`` has removed the entries."""
 
     def prefix_change(self, first_kept: Index) -> LogChange | None:
-        """Delete whole runs of ``segment_batches`` that end below ``first_kept``, never the last run."""
+        """Delete the segments that end below ``first_kept``, except the last segment."""
         while len(self._batches) > self._segment_batches:
             last = self._batches[self._segment_batches - 1]
             if last.last_offset >= min(first_kept, self._durable):
@@ -337,7 +337,7 @@ class MemoryLog:
         return None
 
     def close_change(self, checkpoint: tuple[Index, bytes] | None) -> LogChange | None:
-        """Keep the checkpoint; the log counts as synced up to it."""
+        """Keep the checkpoint. All entries up to the checkpoint count as synced."""
         if checkpoint is not None:
             index, state = checkpoint
             if index > self._durable:

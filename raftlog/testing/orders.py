@@ -6,7 +6,7 @@ import msgspec
 
 
 class Create(msgspec.Struct, frozen=True, tag=True):
-    """Create a cluster and start its brokers. Answered once all are ready."""
+    """Create a cluster and start its brokers. The answer comes once all brokers are ready."""
 
     brokers: int
 
@@ -18,7 +18,7 @@ class Destroy(msgspec.Struct, frozen=True, tag=True):
 
 
 class Start(msgspec.Struct, frozen=True, tag=True):
-    """Start stopped brokers, all of them if none is named, and wait until they are ready."""
+    """Start stopped brokers, all of them if ``brokers`` is empty, and wait until they are ready."""
 
     cluster: int
     brokers: tuple[int, ...]
@@ -48,7 +48,7 @@ class LosePower(msgspec.Struct, frozen=True, tag=True):
 
 
 class SetClock(msgspec.Struct, frozen=True, tag=True):
-    """Set how far the clocks of all brokers are ahead of the machine's."""
+    """Set by how much the clocks of all brokers are ahead of the machine's clock."""
 
     cluster: int
     shift_ms: int  # of the wall clock
@@ -70,7 +70,7 @@ class Describe(msgspec.Struct, frozen=True, tag=True):
 
 
 class Partition(msgspec.Struct, frozen=True, tag=True):
-    """Cut the network between brokers of different sides; without sides, restore it."""
+    """Cut the network between brokers of different sides; without ``sides`` restore the network."""
 
     cluster: int
     sides: tuple[tuple[int, ...], ...]

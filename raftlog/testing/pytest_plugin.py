@@ -1,6 +1,7 @@
 """The pytest fixtures ``raftlog`` and ``raftlog_cluster``; pytest finds them when raftlog is installed.
 
-Every project with raftlog imports this module, so brokers and clients are imported at the first fixture.
+pytest imports this module in every project that has installed raftlog. So the code of brokers and clients is
+imported only by the first fixture.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _key = pytest.StashKey["Supervisor"]()
 
 
 def _supervisor(config: pytest.Config) -> Supervisor:
-    """The supervisor of this session; the first call starts it."""
+    """The supervisor of this test session. The first call starts the process of the brokers."""
     found = config.stash.get(_key, None)
     if found is None:
         from raftlog.testing.supervisor import Supervisor
@@ -52,7 +53,7 @@ def _raftlog_broker(pytestconfig: pytest.Config) -> Iterator[Raftlog]:
 
 @pytest.fixture
 def raftlog(_raftlog_broker: Raftlog, request: pytest.FixtureRequest) -> Iterator[Raftlog]:
-    """One broker for all tests; the clock is reset after each test."""
+    """One broker that all tests share. Its clock is reset after each test."""
     _raftlog_broker.begin_test(request.node.name)
     yield _raftlog_broker
     _raftlog_broker.clock.reset()

@@ -6,7 +6,7 @@ from raftlog.clock import SystemClock
 
 
 class ShiftedClock(SystemClock):
-    """The machine's clocks; the wall clock is ahead by ``shift_ms``, the monotonic one by ``passed_ms``."""
+    """The machine's clocks: the wall clock is ahead by ``shift_ms``, the monotonic clock by ``passed_ms``."""
 
     def __init__(self) -> None:
         self.shift_ms = 0

@@ -16,8 +16,8 @@ _SECTOR_BYTES = 512
 class StoredFile:
     """One file: the bytes that programs see, the bytes on the disk, and the unsynced changes.
 
-    ``seen_writes`` and ``disk_writes`` have the position of every change, for code that watches a file from
-    outside and continues where it stopped.
+    ``seen_writes`` and ``disk_writes`` have the position of every change to the seen bytes and to the bytes
+    on the disk, for code that watches a file from outside and continues where it stopped before.
     """
 
     seen: bytearray = field(default_factory=bytearray)
@@ -54,7 +54,7 @@ def _apply(content: bytearray, position: int, data: bytes | None) -> None:
 
 
 def _tear(node: StoredFile, rng: random.Random) -> None:
-    """Let the disk keep some unsynced changes."""
+    """Let the disk of ``node`` keep some unsynced changes, chosen at random."""
     manner = rng.choice(("all", "none", "prefix", "any", "last", "last"))
     kept = rng.randint(0, len(node.unsynced)) if manner == "prefix" else len(node.unsynced) - 1
     for at, (position, data) in enumerate(node.unsynced):

@@ -1,6 +1,7 @@
 """Starts the process of the testing kit's brokers, sends orders to it, and receives their outcomes.
 
-The process leads a process group, so Ctrl-C reaches the tests only; it ends with the process of the tests.
+The process of the brokers leads a process group of its own, so Ctrl-C reaches only the tests. The process
+ends when the process of the tests ends.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ class KitFailed(Exception):
 
 
 class Supervisor:
-    """The process of the brokers, which is started without waiting. For any number of threads."""
+    """The process of the brokers.
+
+    Creating this object does not wait for the process. For any number of threads.
+    """
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -43,11 +47,11 @@ class Supervisor:
 
     @property
     def pid(self) -> int:
-        """The id of the process, whose children are the brokers."""
+        """The process id of the process whose children are the brokers."""
         return self._process.pid
 
     def begin(self, order: orders.Order) -> None:
-        """Send an order early; a later ``ask`` for it gets the outcome."""
+        """Send an order early, without waiting; a later ``ask`` with an equal order gets the outcome."""
         with self._lock, contextlib.suppress(KitFailed):  # ``ask`` will fail, too
             self._early[order] = None
             self._send(order)

@@ -11,7 +11,7 @@ from raftlog.storage.log_storage import DiskWork
 
 
 def in_a_task(run: Callable[[Sequence[DiskWork]], Coroutine[Any, Any, Errors]]) -> RunSyncs:
-    """Run each round in a task; ``run`` returns the errors of the round."""
+    """Run each round of syncs in a task. ``run`` performs the syncs and returns their errors."""
 
     def begin(works: Sequence[DiskWork], ended: RoundEnded) -> None:
         def done(task: asyncio.Task[Errors]) -> None:

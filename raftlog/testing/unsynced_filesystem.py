@@ -1,7 +1,7 @@
 """The machine's filesystem without syncs, for tests without power losses.
 
-All brokers of one process, and their syncs, run on one event loop. A disk that takes 50 ms for a sync would
-block all brokers for seconds before they have registered.
+Tests run several brokers of one process, and their syncs, on one event loop. With a disk that takes 50 ms for
+each sync, all these brokers would be blocked for seconds at their start.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from raftlog.storage.os_filesystem import OsFile, OsFilesystem
 
 
 class UnsyncedFile(OsFile):
-    """A file whose bytes reach the system but not necessarily the disk."""
+    """A file whose bytes reach the operating system, but not necessarily the disk."""
 
     __slots__ = ()
 
     def sync(self) -> None:
-        """Return at once."""
+        """Return at once, without a sync."""
 
 
 class UnsyncedFilesystem(OsFilesystem):
@@ -38,4 +38,4 @@ class UnsyncedFilesystem(OsFilesystem):
         os.replace(temporary, path)
 
     def sync_directory(self, path: str) -> None:
-        """Return at once."""
+        """Return at once, without a sync."""

@@ -20,10 +20,10 @@ from typing import Final, Protocol, TypeVar
 from weakref import WeakSet
 
 LIMIT_S: Final = 60.0
-"""Limit of a wait in seconds, enough for any condition on a busy machine: an expired wait is an error."""
+"""The limit of a wait in seconds: enough for any condition, even on a busy machine."""
 POLL_S: Final = 0.02
 POLL_MAX_S: Final = 0.1
-"""Seconds between two checks once a wait has taken a second: each check costs CPU."""
+"""The seconds between two checks of a condition after the first second: each check costs CPU time."""
 
 Found = TypeVar("Found")
 
@@ -39,17 +39,17 @@ _described: WeakSet[Described] = WeakSet()
 
 
 def describe_on_expiry(one: Described) -> None:
-    """Let expired waits print the state of this object, as long as it exists."""
+    """Let expired waits print the state of this object, as long as the object exists."""
     _described.add(one)
 
 
 def eventually(
     holds: Callable[[], Found | None], *, what: str, progress: Callable[[], object] | None = None
 ) -> Found:
-    """Wait until the result of ``holds`` is true, and return it. An ``OSError`` counts as not true.
+    """Wait until the result of ``holds`` is true, and return this result. An ``OSError`` counts as false.
 
-    Raises ``AssertionError`` after ``LIMIT_S``, with all registered states and stacks. For the end of long
-    work, each change of ``progress`` restarts the limit.
+    Raises ``AssertionError`` after ``LIMIT_S``, with all registered states and stacks. To wait for the end of
+    long work, pass ``progress``: each change of its result restarts the time limit.
     """
     began = time.monotonic()
     deadline = began + LIMIT_S

@@ -1,7 +1,8 @@
 """The structs of request and response bodies.
 
-Requests refuse unknown fields, so that misspelt options are not ignored. Responses allow them, since fields
-may be added. Offsets are JSON numbers; times are milliseconds since 1970.
+Structs of requests refuse unknown fields, so that misspelt options are not ignored. Structs of responses
+ignore unknown fields, since later versions may add fields. Offsets are JSON numbers. Times are milliseconds
+since 1970.
 """
 
 from __future__ import annotations
@@ -18,24 +19,26 @@ Encoding = Literal["utf8", "json", "base64"]
 
 
 def matching(pattern: str) -> msgspec.Meta:
-    """The rule that a text matches ``pattern``, from ``^`` to ``$``, as a whole.
+    """A constraint for msgspec: the whole text matches ``pattern``, from ``^`` to ``$``.
 
     msgspec searches for a pattern, and in Python ``$`` also matches before a line break at the end of a text.
-    The OpenAPI document has ``$``, which has no such meaning there (``api.resources.documentation``).
+    So the returned constraint has another end than ``$``. The OpenAPI document has ``$``, which there matches
+    only at the end (``api.resources.documentation``).
     """
     assert pattern[0] + pattern[-1] == "^$", pattern
     return msgspec.Meta(pattern=rf"{pattern[:-1]}\Z")
 
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=limits.INT64_MAX)]
-"""An integer without a limit of its own, which every language and every row can hold."""
+"""An integer of 64 bits with a sign, the widest that every language and every stored row can hold."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=limits.INT64_MAX)]
-"""A non-negative integer, for instance of bytes or milliseconds."""
+"""A non-negative signed 64-bit integer, for instance a number of bytes or milliseconds."""
 PartitionNumber = Annotated[int, msgspec.Meta(ge=0, le=limits.PARTITIONS_MAX)]
 OffsetNumber = Annotated[int, msgspec.Meta(ge=0, le=limits.OFFSET_MAX)]
 
 Brief = Annotated[str, matching(limits.BRIEF_PATTERN)]
-"""A short text: a duration such as ``10s``, a time, a position, a time zone. Its meaning is checked later."""
+"""A short text, such as a duration, a time, a position or a time zone. The handler of the request parses it.
+"""
 RecordText = Annotated[str, msgspec.Meta(max_length=limits.RECORD_TEXT_CHARACTERS_MAX)]
 """The key of a record, or the name or the value of a header."""
 ConfigText = Annotated[str, msgspec.Meta(max_length=limits.CONFIG_TEXT_CHARACTERS_MAX)]
@@ -87,7 +90,7 @@ class CreateTopic(Request):
 
 
 class ChangeTopic(Request):
-    """Body of ``PATCH`` of a topic or its config: values by setting; ``null`` resets to the default."""
+    """Body of ``PATCH`` of a topic or its config. A setting with the value ``null`` gets its default."""
 
     config: Annotated[
         dict[ConfigText, ConfigValue | None], msgspec.Meta(max_length=limits.CONFIG_KEYS_MAX)
@@ -96,7 +99,7 @@ class ChangeTopic(Request):
 
 
 class AddPartitions(Request):
-    """Body of ``:add``. ``expected``: the number of partitions before, by default the present number.
+    """Body of ``:add``. ``expected`` is the partition count before the change (default: the present count).
 
     With ``expected`` the request is safe to repeat: a topic with ``expected + count`` partitions stays as it
     is.
@@ -113,8 +116,8 @@ PartitionNumbers = Annotated[list[PartitionNumber], msgspec.Meta(max_length=limi
 class DecommissionPartitions(Request):
     """Body of ``:decommission``: the last partitions of the topic, by number, or the last ``count``.
 
-    ``expected``: the number of partitions that took records before, by default the present number. With it a
-    request with ``count`` is safe to repeat.
+    ``expected`` is the number of partitions that took records before the change, by default the present
+    number. A request with both ``count`` and ``expected`` is safe to repeat.
     """
 
     partitions: PartitionNumbers = []
@@ -123,7 +126,7 @@ class DecommissionPartitions(Request):
 
 
 class RecommissionPartitions(Request):
-    """Body of ``:recommission``: partitions that take records again, by default all decommissioned ones."""
+    """Body of ``:recommission``: partitions that take records again (default: all decommissioned ones)."""
 
     partitions: PartitionNumbers = []
 
@@ -144,7 +147,7 @@ class RecordsDeleted(Answer):
 class SetArchived(Request):
     """Body of ``:set-archived``: states that all records below ``offset`` are in an archive.
 
-    A lower offset than the present one counts only with ``allow_lower``.
+    An ``offset`` below the stored archived offset changes nothing, unless ``allow_lower`` is true.
     """
 
     offset: OffsetNumber
@@ -188,13 +191,13 @@ class TopicDescription(Answer, omit_defaults=True):
 
 
 class PartitionsAdded(TopicDescription, omit_defaults=False):
-    """The topic with its new partitions, and warnings about its keys."""
+    """The topic with its new partitions. ``warnings`` concern records whose keys change their partition."""
 
     warnings: list[str] = []
 
 
 class PartitionsDecommissioned(TopicDescription, omit_defaults=False):
-    """The topic, with warnings about its keys and about the removal of the partitions."""
+    """The changed topic. ``warnings`` concern records with keys, and the removal of the partitions."""
 
     warnings: list[str] = []
 
@@ -207,7 +210,7 @@ class TopicList(Answer):
 
 
 class TopicConfig(Answer):
-    """``config`` has the effective settings; ``overrides`` the settings of this topic."""
+    """``config`` has all settings of a topic, ``overrides`` only the settings given for this topic."""
 
     config: dict[str, SettingValue]
     overrides: dict[str, SettingValue]
@@ -215,7 +218,7 @@ class TopicConfig(Answer):
 
 
 class TopicDeleted(Answer):
-    """A deleted topic, and the metadata version from which it is deleted."""
+    """A deleted topic, and the metadata version that deleted the topic."""
 
     name: str
     metadata_version: int
@@ -225,10 +228,10 @@ class TopicDeleted(Answer):
 
 
 class TransferLeadership(Request):
-    """Body of ``:transfer-leadership``. Without ``to``: the most up-to-date replica.
+    """Body of ``:transfer-leadership``. Without ``to`` the most up-to-date replica becomes the leader.
 
-    With ``leader_epoch`` the request is safe to repeat: if a leader of a later epoch leads already,
-    nothing changes.
+    With ``leader_epoch`` the request is safe to repeat: nothing changes if the partition already has a later
+    leader epoch.
     """
 
     to: BrokerId | None = None
@@ -257,7 +260,7 @@ class SetReplicas(Request):
 
 
 class UnsafeRecover(Request):
-    """Body of ``:unsafe-recover``. The response to a request without ``confirm`` has the phrase."""
+    """Body of ``:unsafe-recover``. The refusal of a request without ``confirm`` has the phrase to send."""
 
     confirm: Annotated[str, msgspec.Meta(max_length=limits.CONFIRM_CHARACTERS_MAX)] | None = None
 
@@ -290,17 +293,17 @@ class OfflineReplica(Answer):
 class PartitionDescription(Answer):
     """One partition; ``leader`` is a broker id, ``None`` without a leader.
 
-    ``rejoining`` are voters that have lost files: they count towards no majority until the brokers in
-    ``awaited`` have answered and their logs contain the index that the leader then names. Without a leader
-    ``offline`` lists all replicas that do not serve, and ``awaited`` their brokers: an election needs some of
-    them. ``readers_held_ms``: the time for which the oldest open transaction, which begins at
-    ``last_stable_offset``, has held back readers of committed records. Records below
-    ``archived_up_to`` are in an archive; ``awaiting_archive_bytes`` are the bytes that retention keeps only
-    until they are archived, because the topic requires it. All groups that ``retention.consumed.by`` names
-    have consumed the records below ``consumed_up_to`` (-1 if it names none); ``held_back_by`` is the slowest
-    group. ``state`` is ``sealing`` until no leader can take records of producers any more, and then
-    ``decommissioned``. ``records_end`` is one past the newest record that the partition ever had, -1 if
-    unknown.
+    ``rejoining`` are voters that have lost files. A rejoining voter counts towards no majority until the
+    brokers in ``awaited`` have answered and the voter's log contains the index that the leader names after
+    these answers. Without a leader, ``offline`` lists all replicas that do not serve, and ``awaited`` lists
+    the brokers of these replicas: an election needs some of these brokers. ``readers_held_ms`` says for how
+    long the oldest open transaction has held back readers of committed records; that transaction begins at
+    ``last_stable_offset``. Records below ``archived_up_to`` are in an archive; ``awaiting_archive_bytes`` are
+    the bytes of expired records that retention keeps only because the topic requires an archive and the
+    records are not archived yet. All groups that ``retention.consumed.by`` names have consumed the records
+    below ``consumed_up_to`` (-1 if it names none); ``held_back_by`` is the slowest group. ``state`` is
+    ``sealing`` until no leader can take records of producers any more, and then ``decommissioned``.
+    ``records_end`` is one past the newest record that the partition ever had, -1 if unknown.
     """
 
     partition: int
@@ -337,10 +340,10 @@ class PartitionList(Answer):
 
 
 class FoundOffset(Answer):
-    """The offset of a position, and the ``timestamp`` of its record; ``None`` without a record.
+    """The offset of a position, and the ``timestamp`` of the record there; ``None`` without a record.
 
-    ``archived_from`` is sent for ``at=earliest``: the first offset in the archive, ``None`` without one. Then
-    ``offset`` equals it if the log begins above it.
+    ``archived_from`` is sent for ``at=earliest``: the first offset in the archive, ``None`` without an
+    archive. If the log begins above ``archived_from``, ``offset`` equals ``archived_from``.
     """
 
     offset: int
@@ -354,11 +357,11 @@ class FoundOffset(Answer):
 class NewRecord(Request):
     """One record to be stored.
 
-    A string is stored as its UTF-8 bytes, all other values as compact JSON, ``null`` as a null value;
-    ``encoding`` changes that for strings, ``key_encoding`` for ``key``. ``timestamp`` is
-    RFC 3339 or milliseconds, and is stored by topics with create times. ``delay``, such as ``30m``, or
-    ``deliver_at``, RFC 3339 or milliseconds, delay the delivery of the record; either all records of a
-    request have one of them, or none.
+    A string is stored as its UTF-8 bytes, ``null`` as a null value, and any other value as compact JSON.
+    ``encoding`` says how a string ``value`` is read instead, ``key_encoding`` how ``key`` is read.
+    ``timestamp`` is RFC 3339 or milliseconds, and is stored by topics with create times. ``delay``, such as
+    ``30m``, or ``deliver_at``, RFC 3339 or milliseconds, delay the delivery of the record. Either every
+    record of a request has one of these two fields, or no record has.
     """
 
     value: msgspec.Raw
@@ -377,7 +380,7 @@ class NewRecord(Request):
 
 
 class Produce(Request):
-    """Body of a JSON produce."""
+    """Body of a produce request in JSON."""
 
     records: Annotated[
         list[NewRecord], msgspec.Meta(min_length=1, extra_json_schema={"maxItems": limits.RECORDS_MAX})
@@ -394,7 +397,7 @@ class RecordDurability(Answer):
 
 
 class RecordReceipt(Answer, omit_defaults=True):
-    """Position of one record: ``partition`` and ``offset``, or ``status`` and ``problem``.
+    """The result for one record: ``partition`` and ``offset``, or if it failed ``status`` and ``problem``.
 
     A delayed record has ``delayed_id`` and ``deliver_at`` instead of an offset.
     """
@@ -409,7 +412,7 @@ class RecordReceipt(Answer, omit_defaults=True):
 
 
 class Produced(Answer, omit_defaults=True):
-    """Receipts in the order of the records. Without ``durability`` no record was stored."""
+    """A receipt for each record, in the order of the request. Without ``durability`` no record was stored."""
 
     records: list[RecordReceipt]
     durability: RecordDurability | None = None
@@ -422,7 +425,7 @@ class Accepted(Answer):
 
 
 class BatchesProduced(Answer):
-    """Response to a binary produce. ``duplicate``: the batches had been stored before."""
+    """Response to a binary produce. ``duplicate``: an earlier request had already stored the batches."""
 
     partition: int
     base_offset: int
@@ -438,7 +441,7 @@ class CreateProducer(Request):
 
 
 class ProducerIdentity(Answer):
-    """A producer id for deduplication, never allocated twice."""
+    """A producer id, by which brokers recognise repeated batches. No id is allocated twice."""
 
     producer_id: int
     producer_epoch: int
@@ -448,10 +451,11 @@ class ProducerIdentity(Answer):
 
 
 class FetchedRecord(Answer, omit_defaults=True):
-    """One stored record. ``size_bytes``: its bytes in the log.
+    """One stored record. ``size_bytes`` is the size of the record in the log.
 
     ``crc`` is the CRC-32C of its batch, ``record_crc`` the CRC-32C of its own key, value and headers.
-    ``headers_raw`` has the headers that repeat or are not UTF-8, as names and base64.
+    ``headers_raw`` has headers whose name occurs twice or whose value is not UTF-8, as pairs of the name and
+    the value in base64.
     """
 
     offset: int
@@ -470,7 +474,7 @@ class FetchedRecord(Answer, omit_defaults=True):
 
 
 class SkippedRange(Answer):
-    """Offsets from ``offset`` to below ``next_offset`` that cannot be decoded."""
+    """Offsets whose records cannot be decoded: from ``offset`` up to ``next_offset``, exclusive."""
 
     offset: int
     next_offset: int
@@ -479,8 +483,8 @@ class SkippedRange(Answer):
 class Fetched(Answer, omit_defaults=True):
     """Response to a JSON fetch. Continue at ``next_offset``.
 
-    ``skipped`` is sent only for ``undecodable=skip``. If ``archived``, the records are below the log start
-    and come from the archive.
+    ``skipped`` is sent only for ``undecodable=skip``. If ``archived`` is true, the records are below the log
+    start and come from the archive.
     """
 
     topic: str
@@ -520,7 +524,7 @@ class BrokerDescription(Answer):
 
 
 class BrokerForgotten(Answer):
-    """A removed broker. From ``metadata_version`` on the metadata contain neither the broker nor its id."""
+    """A removed broker. The metadata from version ``metadata_version`` on do not list the broker."""
 
     broker_id: int
     metadata_version: int
@@ -585,7 +589,7 @@ class BrokerState(Answer):
 
 
 class BrokerHealth(Answer, omit_defaults=True):
-    """The health of a broker: whether each condition in ``checks`` is met; ``broker``: readiness only."""
+    """The health of a broker: ``checks`` says which conditions are met. Only the readiness has ``broker``."""
 
     status: Literal["ok", "unavailable"]
     checks: dict[str, bool]

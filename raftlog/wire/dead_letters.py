@@ -26,8 +26,9 @@ class LetterOrigin(Answer):
 class DeadLetterDescription(Answer, omit_defaults=True):
     """One dead letter. ``id`` is its origin as text; ``partition`` and ``offset`` are its own position.
 
-    Key, headers and tags are those of the failed record, as in a fetch. ``value`` is omitted above
-    1 MiB, and by requests that redrive or discard. ``size_bytes`` is the size of the dead letter.
+    Key, headers and tags are copied from the failed record, in the form of a fetch. ``value`` is omitted if
+    it is larger than 1 MiB, and in responses to redrives and discards. ``size_bytes`` is the size of the dead
+    letter.
     """
 
     id: str
@@ -60,7 +61,7 @@ class DeadLetterList(Answer):
 
 
 class SettleDeadLetters(Request):
-    """Body of ``:redrive`` and ``:discard``: a selection, or ``all``."""
+    """Body of ``:redrive`` and ``:discard``: a selection of dead letters, or ``all`` open dead letters."""
 
     ids: Annotated[list[LetterId], msgspec.Meta(min_length=1, max_length=limits.DEAD_LETTERS_MAX)] | None = (
         None
@@ -76,8 +77,8 @@ class SettleDeadLetters(Request):
 class DeadLettersSettled(Answer):
     """The dead letters that were settled, or with ``dry_run`` would be settled.
 
-    Continue with ``next_page_token`` as ``page_token``. ``left`` counts dead letters of a queue whose records
-    are no longer in its topic: they stay open.
+    To continue, repeat the request with ``next_page_token`` as its ``page_token``. ``left`` counts dead
+    letters of a queue that stay open because their records are no longer in the topic.
     """
 
     items: list[DeadLetterDescription]

@@ -1,9 +1,9 @@
-"""Decoders of JSON bodies, each created once, by one thread at a time.
+"""Decoders of JSON bodies. Each decoder is created once, and only one thread at a time creates a decoder.
 
 msgspec (0.22) creates the description of a struct at its first decoding, and shows it to other threads before
 it is complete: a thread that decodes an equal struct meanwhile reads a null pointer, which ends the process.
-A client's threads do so when an application starts. So decoders of structs are created here, or when a module
-is imported.
+The threads of a client may decode equal structs at the start of an application. So decoders of structs are
+created by this module, or when a module is imported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ import msgspec
 Body = TypeVar("Body")
 
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""The errors of msgspec for untrusted bytes. ``RecursionError``: the bytes are nested too deeply."""
+"""The errors that msgspec raises for invalid bytes.
+
+``RecursionError`` means that the bytes are nested too deeply.
+"""
 
 _MAKING: Final = threading.Lock()
 _made: Final[dict[type, msgspec.json.Decoder[Any]]] = {}

@@ -27,7 +27,10 @@ class RescheduleMessage(Request):
 
 
 class DelayedMessage(Answer, omit_defaults=True):
-    """A message that is not in its topic yet. ``reason``: why a message has ``failed``."""
+    """A message that is not in its topic yet.
+
+    ``reason`` says why a message with the state ``failed`` has failed.
+    """
 
     delayed_id: str
     topic: str

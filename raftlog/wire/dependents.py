@@ -8,9 +8,10 @@ from raftlog.wire.operation import Leader, Operation
 
 
 class DependentGroup(Answer):
-    """A group with members that subscribe to a topic, or with offsets in ``partitions`` of it.
+    """A group with members that subscribe to a topic, or with committed offsets in ``partitions`` of it.
 
-    A queue has ``open_jobs``, and a ``dead_letter_topic`` if there is one.
+    If the group is a queue, ``open_jobs`` is the number of its open jobs. ``dead_letter_topic`` is the name
+    of the group's dead-letter topic, if that topic exists.
     """
 
     group: str
@@ -22,7 +23,7 @@ class DependentGroup(Answer):
 
 
 class TopicDependents(Answer):
-    """The dependents of a topic: the first 1,000 of ``group_count`` groups by name, and other counts."""
+    """The dependents of a topic. ``groups`` has the first 1,000 of ``group_count`` groups, by name."""
 
     topic: str
     groups: list[DependentGroup]

@@ -50,5 +50,5 @@ ROOT = Operation(
 
 
 def page_of(code: str) -> str:
-    """The path of the page about a kind of error; the ``type`` of a problem has this path."""
+    """The path of the page that explains a kind of error. The ``type`` of a problem ends with this path."""
     return DESCRIBE.at(code=code.replace("_", "-"))

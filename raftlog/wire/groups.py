@@ -1,6 +1,6 @@
 """The operations on consumer groups, with their bodies.
 
-An offset in an acknowledgement or a commit is the next one to read: the last consumed offset plus 1.
+An offset in an acknowledgement or a commit is the next offset to read: the last consumed offset plus 1.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ ManyPartitions = Annotated[list[TopicPartitions], msgspec.Meta(max_length=TOPICS
 class JoinGroup(Request):
     """Body of ``POST /v1/groups/{group}/members``. Without ``member_id`` the broker chooses one.
 
-    ``generation`` is the newest one that the member knows, and ``owned`` its partitions in that generation.
-    The members read the records with any of ``tags``, all of ``tags_all`` and none of ``tags_none``; an empty
-    list sets no condition. All members must send equal lists.
+    ``generation`` is the newest generation that the member knows, and ``owned`` are its partitions in that
+    generation. The members read the records with any of ``tags``, all of ``tags_all`` and none of
+    ``tags_none``; an empty list sets no condition. All members must send equal lists.
     """
 
     topics: Topics
@@ -78,7 +78,7 @@ class JoinGroup(Request):
 
 
 class GroupMemberInfo(Answer, omit_defaults=True):
-    """One member, for the leader's plan."""
+    """One member of the group, as the group's leader gets it to compute an assignment."""
 
     member_id: str
     topics: list[str]
@@ -89,7 +89,10 @@ class GroupMemberInfo(Answer, omit_defaults=True):
 
 
 class JoinedGroup(Answer, omit_defaults=True):
-    """The member's generation. Only the leader receives ``members`` and ``partition_counts``."""
+    """The generation that the member has joined.
+
+    Only the group's leader receives ``members`` and ``partition_counts``.
+    """
 
     member_id: str
     generation: int
@@ -102,7 +105,10 @@ class JoinedGroup(Answer, omit_defaults=True):
 
 
 class SyncGroup(Request):
-    """Body of ``:sync``. The leader sends ``assignments``, or ``auto`` to let the broker make the plan."""
+    """Body of ``:sync``.
+
+    The group's leader sends ``assignments``, or ``auto`` to let the broker compute the assignment.
+    """
 
     generation: Generation
     assignments: (
@@ -111,7 +117,7 @@ class SyncGroup(Request):
 
 
 class SyncedGroup(Answer):
-    """The member's partitions."""
+    """The partitions that the member gets in this generation."""
 
     generation: int
     assignment: list[TopicPartitions]
@@ -130,7 +136,7 @@ class GroupHeartbeat(Answer):
 
 
 class Place(Request):
-    """The next offset to read in one partition."""
+    """A partition, and the next offset to read from it."""
 
     topic: Name
     partition: PartitionNumber
@@ -141,11 +147,11 @@ Places = Annotated[list[Place], msgspec.Meta(max_length=OFFSETS_MAX)]
 
 
 class PollGroup(Request):
-    """Body of ``:poll``. ``positions``: where to read instead of at the committed offsets.
+    """Body of ``:poll``. ``positions`` are offsets at which to read instead of the committed offsets.
 
     ``topics``, ``tags``, ``tags_all``, ``tags_none`` and the timeouts are used when the poll joins the group,
-    whose members have equal tags. ``reset`` is for partitions without a committed offset; with ``fail``
-    such a partition is an error, and so is a position whose record was deleted.
+    whose members have equal tags. ``reset`` is for partitions without a committed offset; with ``fail`` the
+    poll fails for such a partition, and for a position whose record was deleted.
     """
 
     generation: Generation = -1
@@ -171,11 +177,12 @@ class DeletedRange(Answer):
 
 
 class PolledGroup(Answer, omit_defaults=True):
-    """Records of the member's partitions. With ``rejoin`` a rebalance is still running: poll again.
+    """Records of the member's partitions.
 
-    To acknowledge, send ``positions`` as ``ack`` of the next poll. ``ack_error`` is the code of the problem
-    for which ``ack`` was not committed: those records are delivered again, perhaps to another member.
-    ``deleted`` has the deleted ranges that reading has skipped.
+    If ``action`` is ``rejoin``, a rebalance is still running: poll again. To acknowledge, send ``positions``
+    as ``ack`` of the next poll. ``ack_error`` is the code of the problem for which ``ack`` was not committed:
+    the records are delivered again, perhaps to another member. ``deleted`` has the ranges of deleted offsets
+    that this poll has skipped.
     """
 
     action: Literal["continue", "rejoin"]
@@ -200,7 +207,7 @@ class OffsetCommit(Request):
 class MemberOffsets(Request):
     """Offsets to commit. A member sends its id and its generation.
 
-    Without these the group must have no members.
+    A request without a member id is accepted only if the group has no members.
     """
 
     offsets: Annotated[list[OffsetCommit], msgspec.Meta(min_length=1, max_length=OFFSETS_MAX)]
@@ -211,7 +218,8 @@ class MemberOffsets(Request):
 class CommitOffsets(MemberOffsets):
     """Body of ``PUT /v1/groups/{group}/offsets``.
 
-    Within a generation an offset lower than the committed one changes nothing, unless ``allow_rewind``.
+    Within a generation, an offset lower than the committed offset changes nothing, unless ``allow_rewind`` is
+    true.
     """
 
     allow_rewind: bool = False
@@ -220,7 +228,8 @@ class CommitOffsets(MemberOffsets):
 class AddOffsets(MemberOffsets, kw_only=True):
     """Body of ``POST /v1/transactions/{transaction}:add-offsets``: offsets for the transaction's commit.
 
-    Within a transaction and a generation, an offset lower than the previous one changes nothing.
+    Within a transaction and a generation, an offset lower than the previously added offset of the partition
+    changes nothing.
     """
 
     group: Name
@@ -228,7 +237,10 @@ class AddOffsets(MemberOffsets, kw_only=True):
 
 
 class GroupOffset(Answer):
-    """One committed offset and its lag. A null value is unknown: the partition has no leader now."""
+    """One committed offset and its lag.
+
+    A field is null if its value is unknown because the partition has no leader now.
+    """
 
     topic: str
     partition: int
@@ -263,8 +275,8 @@ class GroupOffsetList(Answer):
 class ResetOffsets(Request):
     """Body of ``:reset``. ``to`` is a position; ``shift`` is added to the committed offsets.
 
-    Applies to all committed partitions, or to those of ``topics``, or to ``partitions``. ``force``: also if
-    the group has members.
+    Without ``topics`` and ``partitions`` all committed offsets of the group are reset; ``topics`` and
+    ``partitions`` select some of them. With ``force`` the offsets are reset even if the group has members.
     """
 
     to: Brief | None = None
@@ -275,7 +287,7 @@ class ResetOffsets(Request):
 
 
 class OffsetChange(Answer):
-    """One row of a reset."""
+    """The change of one committed offset by a reset."""
 
     topic: str
     partition: int
@@ -308,7 +320,11 @@ class GroupMember(Answer, omit_defaults=True):
 
 
 class GroupDescription(Answer):
-    """One group. The lags are the sum and the maximum over all partitions; null if one is unknown."""
+    """One group.
+
+    ``lag`` is the sum and ``lag_seconds`` the maximum over all partitions; both are null if the lag of a
+    partition is unknown.
+    """
 
     group: str
     state: Literal["empty", "rebalancing", "stable"]
@@ -346,7 +362,7 @@ class CoordinatorDescription(Answer):
 
 
 class Rebalance(Answer):
-    """One rebalance."""
+    """One rebalance of a group, from ``began_at`` to its end."""
 
     generation: int
     reason: str

@@ -1,6 +1,6 @@
 """The admission of a new broker to a cluster over HTTP: tokens, proofs and bodies.
 
-A token contains the addresses of a cluster, and proves that one of its brokers has written it recently::
+A token contains the addresses of a cluster, and proves that one of its brokers wrote the token recently::
 
     token = "raftlog-join." base64url(JSON of JoinToken) "." hex(HMAC-SHA256(secret, "raftlog join token\\0"
             JSON))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def records_left(position: int, start: int, end: int) -> int:
-    """The number of offsets from a reader's position to the end that can still be read.
+    """The number of readable offsets from a reader's position to the end of the partition.
 
     Offsets below ``start``, the log start, do not count: their records are deleted.
     """

@@ -1,4 +1,4 @@
-"""Limits of requests, used by the checks, the OpenAPI document and the messages."""
+"""Limits of the values in requests, for checks, the OpenAPI document and the texts of errors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""An operation of the HTTP API: the facts that the server's route, its document and the clients share.
+"""An operation of the HTTP API: the facts that server, OpenAPI document and clients share.
 
-The module of each resource has its operations, one constant each. Leaves to others: the broker's handling
+Each operation is a constant in the module of its resource. Leaves to others: the broker's handling
 (``api.resources``), query parameters and headers (their defaults are settings of the broker), and the methods
 of the clients (``raftlog.client``).
 """
@@ -22,13 +22,13 @@ from raftlog.wire import media_types
 
 Schema = Mapping[str, object]
 BodyType = type[msgspec.Struct] | tuple[type[msgspec.Struct], ...] | Schema
-"""A struct, a union of structs, or a JSON schema for other media types."""
+"""The type of a body: a struct, a union of structs, or a JSON schema for a media type other than JSON."""
 
 BINARY: Final[Schema] = {"type": "string", "format": "binary"}
 TEXT: Final[Schema] = {"type": "string"}
 
 STORED: Final = (errors.Overloaded, errors.StorageFull, errors.NotEnoughReplicas)
-"""Refusals of an operation that stores a row in an internal topic."""
+"""Errors of every operation that stores a row in an internal topic."""
 
 
 class Nothing(msgspec.Struct):
@@ -61,12 +61,13 @@ class Success:
 
 @dataclass(frozen=True, kw_only=True)
 class Operation(Generic[Reply_co]):
-    """An operation: a method of a path. ``name`` is ``<resource>.<verb>``, the operation id of the document.
+    """An operation: a method and a path.
 
-    ``request`` is the method and the path, such as ``GET /v1/topics/{topic}``; ``at`` fills in its fields.
-    ``body`` is the JSON body of a request, ``other_bodies`` are the bodies of other media types. ``success``
-    has the successful responses by status: a text describes a response with ``answer`` as its JSON body
-    (status 204: without a body) and with ``headers``.
+    ``name`` is ``<resource>.<verb>``, the operation id in the OpenAPI document. ``request`` is the method and
+    the path, such as ``GET /v1/topics/{topic}``; ``at`` fills in the fields of the path. ``body`` is the JSON
+    body of a request, ``other_bodies`` are the bodies of other media types. ``success`` has the successful
+    responses by status. A text there describes a response with ``answer`` as its JSON body and with
+    ``headers``; a response of status 204 has no body.
 
     ``errors`` lists the errors that ``all_errors`` does not derive from the other fields. ``may_repeat`` is
     False if a client must not send the request again after an unknown outcome, as the repetition could undo a
@@ -98,7 +99,10 @@ class Operation(Generic[Reply_co]):
         return self.request.partition(" ")[2]
 
     def at(self, **fields: str | int) -> str:
-        """The path with the given fields, quoted. The server refuses names that UTF-8 cannot encode."""
+        """The path with its fields in braces replaced by ``fields``, percent-encoded.
+
+        The server refuses names that UTF-8 cannot encode.
+        """
         return self.path.format_map(
             {name: value if isinstance(value, int) else _quoted(value) for name, value in fields.items()}
         )

@@ -16,7 +16,10 @@ MoveStateName = Literal["proposed", "pending", "moving", "done", "dropped"]
 
 
 class MoveRequest(Request):
-    """One partition of a plan, copied from a dry run. ``size_bytes`` and ``state`` are ignored."""
+    """The move of one partition, copied from the plan of a dry run.
+
+    Brokers ignore ``size_bytes`` and ``state``.
+    """
 
     topic: Annotated[str, msgspec.Meta(max_length=limits.NAME_CHARACTERS_MAX)]
     topic_id: Annotated[str, matching("^[0-9a-f]{32}$")]
@@ -47,8 +50,8 @@ class StartPlan(Request):
 class PlanMove(Answer):
     """One partition of a plan: its replicas before and after, preferred leader first.
 
-    ``size_bytes`` are copied; a move that only changes the preferred leader copies nothing. A move is
-    ``dropped`` if the partition was changed otherwise in the meantime.
+    ``size_bytes`` is the number of bytes to copy: 0 for a move that changes only the preferred leader. A move
+    is ``dropped`` if another request has changed the partition meanwhile.
     """
 
     topic: str
@@ -61,11 +64,12 @@ class PlanMove(Answer):
 
 
 class PlanDescription(Answer):
-    """A plan. ``plan`` is its number while it is carried out, ``None`` before that and without a plan.
+    """A plan. ``plan`` is its number while it is carried out, and else ``None``.
 
-    ``metadata_version`` is the version of the placements that it was made for. ``expected_ms`` is the
-    estimated time to copy at ``limits.catch_up_bytes_per_s``; it and ``size_bytes`` are 0 once the plan is
-    carried out. ``waits_for`` are missing or draining brokers: no replica moves until they return.
+    ``metadata_version`` is the version of the metadata from which the plan was computed. ``expected_ms`` is
+    the estimated time to copy at ``limits.catch_up_bytes_per_s``; ``expected_ms`` and ``size_bytes`` are 0
+    once the plan is carried out. ``waits_for`` are missing or draining brokers: no replica moves until they
+    return.
     """
 
     moves: list[PlanMove]

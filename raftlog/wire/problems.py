@@ -1,7 +1,7 @@
 """Errors on the wire: RFC 9457 problem bodies, which brokers write and clients read.
 
-``Problem`` has the fields of every problem; the details of one kind (the valid range, the
-expected sequence) are additional fields and become the error's ``details``.
+``Problem`` has the fields that every problem has. A kind of problem may have further fields, such as the
+valid range or the expected sequence; these become the error's ``details``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _DETAIL: msgspec.json.Decoder[Detail] = msgspec.json.Decoder(int | str | bool | 
 class Problem(msgspec.Struct, frozen=True):
     """The fields of every problem. ``retryable`` says whether a retry can succeed.
 
-    ``type`` identifies the kind; every broker serves a page at its path that explains the kind.
+    ``type`` is a URL that identifies the kind of problem. Every broker serves a page that explains the kind
+    at the path of this URL.
     """
 
     type: str
@@ -44,7 +45,7 @@ _COMMON = frozenset(Problem.__struct_fields__) - {"retry_after_ms"}
 def problem_body(
     error: RaftlogError, *, status: int, title: str, instance: str, request_id: str
 ) -> ProblemBody:
-    """The body that describes an error."""
+    """The problem body that describes an error."""
     return {
         "type": TYPE_BASE + page_of(type(error).code),
         "title": title,
@@ -64,7 +65,10 @@ def read_problem(body: bytes) -> RaftlogError | None:
 
 
 def error_of(problem: Mapping[str, Detail]) -> RaftlogError | None:
-    """The error in a problem inside another body, as in the receipts of a 207; None without a code."""
+    """The error that a problem describes; None without a ``code``.
+
+    A receipt in a response 207 may have a problem.
+    """
     code = problem.get("code")
     if not isinstance(code, str):
         return None
@@ -73,7 +77,7 @@ def error_of(problem: Mapping[str, Detail]) -> RaftlogError | None:
 
 
 def _detail(raw: msgspec.Raw) -> Detail:
-    """Decode a detail; a detail of an unknown type is kept as JSON text."""
+    """Decode the value of a detail; return a value of an unknown type as JSON text."""
     try:
         return _DETAIL.decode(raw)
     except UNREADABLE:

@@ -25,7 +25,7 @@ Reason = Annotated[str, msgspec.Meta(max_length=REASON_CHARACTERS_MAX)]
 
 
 class ReceiveJobs(Request):
-    """Body of ``:receive``. ``lease`` is the length of the leases.
+    """Body of ``:receive``. ``lease`` is the duration of the leases of the received jobs.
 
     A job that was delivered ``max_deliveries`` times goes to the dead-letter topic when its lease ends, or
     when its worker gives it back. With ``ordered_by_key`` one job of a key is leased at a time, in order. The
@@ -66,7 +66,7 @@ class AckJobs(Request):
 class NackJobs(Request, omit_defaults=True):
     """Body of ``:nack``: the jobs are delivered again, after a ``delay``.
 
-    ``undelivered`` jobs were received but not processed: this delivery does not count.
+    With ``undelivered`` this delivery does not count: the jobs were received but not processed.
     """
 
     receipts: Receipts
@@ -76,7 +76,7 @@ class NackJobs(Request, omit_defaults=True):
 
 
 class ExtendJobs(Request):
-    """Body of ``:extend``: the leases end ``lease`` after now."""
+    """Body of ``:extend``: the leases of the jobs then end ``lease`` from now."""
 
     receipts: Receipts
     lease: Duration = "30s"
@@ -93,7 +93,7 @@ Settling = AckJobs | NackJobs | ExtendJobs | DeadLetterJobs
 
 
 class LostReceipt(Answer):
-    """A receipt that is no longer valid."""
+    """A job receipt that is no longer valid, and the reason."""
 
     receipt: str
     code: str
@@ -101,9 +101,9 @@ class LostReceipt(Answer):
 
 
 class SettledJobs(Answer, omit_defaults=True):
-    """``settled``: the number of jobs that the request has changed; ``failed``: the other receipts.
+    """``settled`` is the number of changed jobs; ``failed`` has the job receipts that were not valid.
 
-    ``lease_until`` is the end of extended leases.
+    ``lease_until`` is the end of the leases, if the request has extended leases.
     """
 
     settled: int
@@ -112,10 +112,11 @@ class SettledJobs(Answer, omit_defaults=True):
 
 
 class QueuePartition(Answer):
-    """One partition. Jobs below ``start_offset`` are done; jobs from ``next_offset`` on were never delivered.
+    """The jobs of one partition.
 
-    ``waiting`` jobs are delivered again, now or later, or wait for an earlier job of their key. ``dead`` jobs
-    are being sent to the dead-letter topic.
+    Jobs below ``start_offset`` are done; jobs from ``next_offset`` on were never delivered. ``waiting`` jobs
+    are delivered again, now or later, or wait for an earlier job of their key. ``dead`` jobs are being sent
+    to the dead-letter topic.
     """
 
     partition: int
@@ -127,7 +128,11 @@ class QueuePartition(Answer):
 
 
 class QueueDescription(Answer):
-    """A queue; ``receivers`` is the number of workers that wait for jobs. The three lists select its jobs."""
+    """A queue.
+
+    ``receivers`` is the number of requests that wait for jobs. The three lists of tags select the records
+    that are jobs.
+    """
 
     topic: str
     group: str

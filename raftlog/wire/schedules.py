@@ -40,7 +40,7 @@ class ChangeSchedule(Request):
 
 
 class ScheduleDescription(Answer, omit_defaults=True, kw_only=True):
-    """A schedule with its record. ``reason``: why a schedule has ``failed``."""
+    """A schedule with its record. ``reason`` says why a schedule with the state ``failed`` has failed."""
 
     schedule_id: str
     topic: str

@@ -1,4 +1,4 @@
-"""The rules for tags, for the tags of a record, and for a reader's selection by tags."""
+"""The rules for a single tag, for the tags of one record, and for a reader's selection by tags."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHAPE: Final = f"1 to {TAG_CHARACTERS_MAX} characters, without commas and contr
 
 
 FIELDS: Final = ("tags", "tags_all", "tags_none")
-"""The names of the three lists of a selection: any of, all of, none of."""
+"""The names of the three lists of a selection: a record has any, all, or none of the tags in the list."""
 
 
 class InvalidSelection(ValueError):
@@ -34,9 +34,9 @@ def checked_selection(
     *,
     names: Sequence[str] = FIELDS,
 ) -> TagSelection | None:
-    """The selection of three lists, each None if it is not given. Raises ``InvalidSelection``.
+    """Build a selection from three lists, each of which is None if it is not given.
 
-    ``names`` are the names of the lists in errors.
+    Raises ``InvalidSelection``. ``names`` are the names of the three lists for error messages.
     """
     lists = (tags, tags_all, tags_none)
     for name, some in zip(names, lists, strict=True):
@@ -54,7 +54,7 @@ def checked_selection(
 
 
 def why_no_tags(tags: Sequence[object], *, may_be_empty: bool = False) -> str | None:
-    """The problem of a list of tags, and the remedy; None for a valid list."""
+    """Why a list is no valid list of tags, and the remedy; None for a valid list."""
     if isinstance(tags, str):
         return f"{tags[:_SHOWN_CHARACTERS]!r} is one text; send a list of tags"
     if not tags and not may_be_empty:

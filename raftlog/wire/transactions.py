@@ -31,10 +31,11 @@ StateName = Literal[
 
 
 class OpenTransaction(Request):
-    """Body of ``POST /v1/transactions``. ``after``: the id of this process's previous transaction.
+    """Body of ``POST /v1/transactions``. ``after`` is the id of the previous transaction of this process.
 
-    ``run_epoch``: the epoch of the sink run that this task belongs to, from ``:begin-run``. ``incarnation``
-    is a random name, equal in each repetition: a repetition gets the same response and fences nothing.
+    ``run_epoch`` is the epoch of the sink run to which this task belongs, from the response to
+    ``:begin-run``. ``incarnation`` is a random name, which a repeated request has, too: the repetition gets
+    an equal response and fences no producer.
     """
 
     transactional_id: TransactionalId
@@ -45,13 +46,16 @@ class OpenTransaction(Request):
 
 
 class PrepareTransaction(Request):
-    """Body of ``:prepare``: the time for which the transaction may wait for the decision about its batch."""
+    """Body of ``:prepare``.
+
+    ``timeout`` is the time that the prepared transaction may wait for the commit or abort of its batch.
+    """
 
     timeout: Duration = "1h"
 
 
 class BeginRun(Request):
-    """Body of ``:begin-run``: a run of a sink's owner is about to write the batch ``sequence``.
+    """Body of ``:begin-run``: the ``run`` of ``owner`` is about to write the batch ``sequence`` to a sink.
 
     ``takeover`` allows another owner, and a gap in the sequence.
     """
@@ -66,7 +70,7 @@ class BeginRun(Request):
 class CommitBatch(Request):
     """Body of ``:commit-batch``. ``sequence`` rises with each batch of a ``sink_key``.
 
-    With a ``run`` and its ``run_epoch`` it rises by one, and ``transactions`` may be empty.
+    With a ``run`` and its ``run_epoch`` the sequence must rise by one, and ``transactions`` may be empty.
     """
 
     sink_key: TransactionalId
@@ -77,7 +81,10 @@ class CommitBatch(Request):
 
 
 class AbortBatch(Request):
-    """Body of ``:abort-batch``. With a ``run_epoch``: aborts all open transactions of its run."""
+    """Body of ``:abort-batch``.
+
+    With a ``run_epoch`` all open transactions of the run with this epoch are aborted, too.
+    """
 
     sink_key: TransactionalId
     transactions: Annotated[list[TransactionId], msgspec.Meta(max_length=HANDLES_MAX)]
@@ -91,7 +98,7 @@ class TopicRecord(NewRecord, kw_only=True):
 
 
 class Execute(Request):
-    """Body of ``:execute``: records, offsets of a group, or both; all are committed, or none.
+    """Body of ``:execute``: records, offsets of a group, or both. Either all of these are committed, or none.
 
     Without a ``transactional_id`` the broker uses one of its own.
     """
@@ -133,7 +140,7 @@ class OpenedTransaction(Answer):
 
 
 class EndedTransaction(Answer):
-    """The true outcome, and the id of the next transaction; ``null`` if that must be opened."""
+    """The true outcome, and the id of the next transaction; ``null`` if that one must be opened."""
 
     id: str
     outcome: Literal["committed", "aborted"]
@@ -141,7 +148,11 @@ class EndedTransaction(Answer):
 
 
 class TransactionDescription(Answer):
-    """One transaction. Times are milliseconds since 1970, 0 if unset. ``groups`` have offsets in it."""
+    """One transaction.
+
+    Times are milliseconds since 1970, 0 if unset. ``groups`` are the groups whose offsets the transaction
+    commits.
+    """
 
     id: str
     transactional_id: str
@@ -170,7 +181,11 @@ class TransactionList(Answer):
 
 
 class BegunRun(Answer):
-    """A run of a sink. If its batch is committed, it has nothing to write, and may have no ``run_epoch``."""
+    """A run of a sink.
+
+    If ``committed`` is true, the batch of the run is committed already: the run has nothing to write, and may
+    have no ``run_epoch``.
+    """
 
     sink_key: str
     run_epoch: int | None
@@ -178,7 +193,7 @@ class BegunRun(Answer):
 
 
 class EndedBatch(Answer):
-    """All transactions of a batch, with their common outcome."""
+    """The outcome of a batch, which is the outcome of all its transactions."""
 
     sink_key: str
     outcome: Literal["committed", "aborted"]

@@ -1,8 +1,9 @@
 """The archive: records of topics as Parquet files in a directory or an object store.
 
-Decides: the layout, which files count, and how records are restored into a topic. Leaves to others: Parquet
-(pyarrow), object stores (fsspec), brokers (``raftlog.client``). Only ``data_source``, ``sink`` and ``source``
-need Spark; ``writing`` archives topics without Spark, and ``fetching`` reads an archive for brokers.
+Decides: the layout of an archive, which of its files count, and how records are restored into a topic. Leaves
+to others: Parquet (pyarrow), object stores (fsspec), brokers (``raftlog.client``). Only ``data_source``,
+``sink`` and ``source`` need Spark; ``writing`` archives topics without Spark, and ``fetching`` reads an
+archive for brokers.
 
 The layout, below the address of the archive::
 

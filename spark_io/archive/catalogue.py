@@ -38,14 +38,14 @@ IsEmpty = Callable[[Range], bool]
 
 @dataclass(slots=True)
 class Seen:
-    """Manifests and generation of an archive that were read before; their contents never change."""
+    """The manifests and the generation of an archive that were read before. Their contents never change."""
 
     generation: tuple[int, Generation] | None = None
     manifests: dict[tuple[str, int], Manifest] = field(default_factory=dict)
 
 
 def load(storage: Storage, seen: Seen | None = None) -> Catalogue:
-    """The files that count now. Manifests in ``seen`` are not read again; read ones are added to it.
+    """Return the files that count now. Reads only manifests that are not in ``seen``, and adds these to it.
 
     Raises ``ArchiveDamaged`` for a manifest that cannot be read, and ``InvalidOption`` for an archive that is
     a Delta table.
@@ -68,7 +68,7 @@ def load(storage: Storage, seen: Seen | None = None) -> Catalogue:
 
 
 def manifest_of(storage: Storage, query: str, batch: int) -> Manifest | None:
-    """The manifest of a batch, None if the batch is not committed. Raises ``ArchiveDamaged``."""
+    """The manifest of a batch; None if the batch is not committed. Raises ``ArchiveDamaged``."""
     path = manifest_path(query, batch)
     try:
         return manifest_in(path, storage.read(path))
@@ -77,7 +77,7 @@ def manifest_of(storage: Storage, query: str, batch: int) -> Manifest | None:
 
 
 def listed(storage: Storage) -> frozenset[str]:
-    """The paths in all manifests and generations, also replaced ones. Raises ``ArchiveDamaged``."""
+    """The paths in all manifests and generations, including replaced ones. Raises ``ArchiveDamaged``."""
     paths: set[str] = set()
     for number in _numbers(storage, GENERATIONS):
         path = generation_path(number)
@@ -90,9 +90,9 @@ def listed(storage: Storage) -> frozenset[str]:
 
 
 def commit(storage: Storage, query: str, batch: int, added: Sequence[Entry], is_empty: IsEmpty) -> bool:
-    """Commit the files of a batch. False: the batch was committed before, and these files never count.
+    """Commit the files of a batch. False if the batch was committed before: these files then never count.
 
-    ``is_empty`` tells whether the offsets before a new file have no records; only such gaps are closed.
+    ``is_empty`` says whether a gap before a new file has no records. Only gaps without records are closed.
     Raises ``ArchiveOverlap``; then the batch does not count.
     """
     if manifest_of(storage, query, batch) is not None:
@@ -112,7 +112,7 @@ def commit(storage: Storage, query: str, batch: int, added: Sequence[Entry], is_
 
 
 def commit_generation(storage: Storage, before: Catalogue, files: Sequence[Entry]) -> bool:
-    """Commit ``files`` in place of the files of ``before``. False: another compaction was faster.
+    """Commit ``files`` in place of the files of ``before``. False if another compaction was faster.
 
     Raises ``ArchiveDamaged`` if a new file is missing; then nothing has changed.
     """

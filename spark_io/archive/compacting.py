@@ -1,7 +1,7 @@
 """Joins small files of an archive, and replaces all manifests by a new generation.
 
-Decides: which files are joined. Leaves to others: the commit of a generation (``catalogue``). Files and
-manifests that a generation replaces are not deleted: readers that began earlier still need them.
+Decides: which files are joined into one. Leaves to others: the commit of a generation (``catalogue``). Files
+and manifests that a generation replaces are not deleted: readers that began earlier still need them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ TARGET_BYTES: Final = 128 << 20
 
 
 def compact(storage: Storage, *, target_bytes: int = TARGET_BYTES) -> tuple[int, int] | None:
-    """Compact an archive. Returns the number of files before and after, or None if another compaction won.
+    """Compact an archive.
 
-    Raises ``ArchiveDamaged``. In both cases nothing has changed.
+    Returns the numbers of files before and after, or None if another compaction was faster. Raises
+    ``ArchiveDamaged``. After None and after an error the archive is unchanged.
     """
     before = catalogue.load(storage)
     files = [_joined(storage, run) for run in runs(before, target_bytes)]
@@ -35,7 +36,7 @@ def compact(storage: Storage, *, target_bytes: int = TARGET_BYTES) -> tuple[int,
 
 
 def runs(before: Catalogue, target_bytes: int) -> Iterator[list[Entry]]:
-    """All files, in runs to join into one file each: consecutive offsets, up to ``target_bytes``."""
+    """All files in groups, each to be joined into one file: consecutive offsets, up to ``target_bytes``."""
     for target in before.partitions:
         run: list[Entry] = []
         for one in before.of(target):

@@ -1,7 +1,7 @@
 """Writes an archive as a Delta table: ``layout=delta`` of the sink. The driver needs ``deltalake``.
 
-Decides: that each batch, and each offset of a partition, is in the table once. Leaves to others: files
-(``files``), and the log of the table (``deltalake``).
+Decides: how each batch, and each offset of a partition, gets into the table exactly once. Leaves to others:
+files (``files``), and the log of the table (``deltalake``).
 
 Each batch is one commit of the table. It adds the files of the batch and sets these transaction versions::
 
@@ -61,9 +61,9 @@ class DeltaArchive:
         self._address = address
 
     def add(self, query: str, batch: int, added: Sequence[Entry], is_empty: IsEmpty) -> bool:
-        """Commit the files of a batch. False: the batch was committed before, and these files never count.
+        """Commit the files of a batch. False if the batch was committed before: these files then never count.
 
-        ``is_empty`` tells whether the log has no records at the offsets before a new file. Raises
+        ``is_empty`` says whether the log has no records at the offsets in a gap before a new file. Raises
         ``ArchiveOverlap`` and ``ArchiveGap``; then the batch does not count.
         """
         from deltalake.exceptions import CommitFailedError, DeltaError
@@ -96,12 +96,12 @@ class DeltaArchive:
         )
 
     def of(self, target: TopicPartition) -> list[Range]:
-        """The offsets of a partition: one range, or none."""
+        """The archived offsets of a partition: a list with one range, or an empty list."""
         table = self._table()
         return [] if table is None else [*_extents(table, {target}).values()]
 
     def topic_ids(self, topic: str) -> tuple[str, ...]:
-        """An empty tuple: a table stores offsets only."""
+        """Return an empty tuple: a table does not store ids of topics."""
         return ()
 
     def _table(self) -> DeltaTable | None:
@@ -133,7 +133,10 @@ class DeltaArchive:
 def following(
     added: Sequence[Entry], before: Mapping[TopicPartition, Range], is_empty: IsEmpty
 ) -> dict[TopicPartition, Range]:
-    """The offsets of each partition with the new files. Raises ``ArchiveOverlap`` and ``ArchiveGap``."""
+    """The archived offsets of each partition after the new files are added.
+
+    Raises ``ArchiveOverlap`` and ``ArchiveGap``.
+    """
     Catalogue((), {}, 0).check_added(added)
     files, found = Catalogue(added, {}, 0), {}
     for target in files.partitions:
@@ -179,7 +182,7 @@ def _extents(table: DeltaTable, targets: Iterable[TopicPartition]) -> dict[Topic
 
 
 def _names(target: TopicPartition) -> tuple[str, str]:
-    """The names under which a Delta table stores the start and the end of a partition."""
+    """The names of the transaction versions with the start and the end of a partition."""
     name = f"raftlog/{target.topic}/{target.partition}"
     return f"{name}/start", f"{name}/end"
 

@@ -3,9 +3,9 @@
 Decides: the JSON of a manifest, the files of a catalogue, and which offsets are an overlap or a gap. Leaves
 to others: reading manifests (``catalogue``) and the content of files (``files``).
 
-An entry is sent to and from tasks, also if this package is pickled by value. msgspec structs lose their
-fields then, and dataclasses that msgspec has encoded or decoded cannot be pickled. So msgspec handles only
-dicts and lists.
+Entries are pickled between the driver and tasks, sometimes with the classes of this package pickled by value.
+Pickled by value, msgspec structs lose their fields, and dataclasses that msgspec has encoded or decoded
+cannot be pickled. So msgspec encodes and decodes only dicts and lists here.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ _NUMBERED: Final = re.compile(r"([0-9]{20})\.json")
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """The entry of a file. ``end`` is excluded; ``rows`` may be fewer than offsets, as compaction and
-    transactions leave offsets without records. ``crc`` is the CRC-32C of the file's bytes. ``term`` is the
-    highest term of its records, and ``topic_id`` the id of its topic, which no other topic of that name has;
-    None if the writer did not know it.
+    """The entry of a file in a manifest.
+
+    ``end`` is excluded. ``rows`` may be less than the number of offsets, as compaction and transactions leave
+    offsets without records. ``crc`` is the CRC-32C of the file's bytes. ``term`` is the highest term of its
+    records, and ``topic_id`` the id of its topic, which differs from the ids of earlier topics with an equal
+    name; each is None if the writer did not know it.
     """
 
     path: str
@@ -68,7 +70,7 @@ class Manifest:
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """All files at the time of a compaction. ``through``: the last batch of each query that it includes."""
+    """All files at the time of a compaction. ``through`` is the last included batch of each query."""
 
     v: int = VERSION
     files: tuple[Entry, ...] = ()
@@ -104,7 +106,10 @@ class Catalogue:
         return list(self._files)
 
     def of(self, target: TopicPartition) -> list[Entry]:
-        """The files of a partition, ordered by start. The last file may end before another one."""
+        """The files of a partition, ordered by start.
+
+        If files overlap, the last file may end before an earlier file ends.
+        """
         return self._files.get(target, [])
 
     def end(self, target: TopicPartition) -> int:
@@ -112,11 +117,17 @@ class Catalogue:
         return max(one.end for one in self.of(target))
 
     def topic_ids(self, topic: str) -> set[str]:
-        """The ids of the topics with a name, as far as writers knew them."""
+        """The ids of the archived topics that have, or had, this name.
+
+        Ids that writers did not know are missing.
+        """
         return {one.topic_id for one in self.files if one.topic == topic and one.topic_id is not None}
 
     def pieces(self, wanted: Range) -> list[tuple[Entry, Range]]:
-        """The files with offsets of a range, and the offsets to read from each; no offset twice."""
+        """The files with offsets of a range, each with the offsets to read from it.
+
+        No offset is read twice.
+        """
         found, at = [], wanted.start
         for one in self.of(TopicPartition(wanted.topic, wanted.partition)):
             start, end = max(one.start, at), min(one.end, wanted.end)
@@ -137,7 +148,7 @@ class Catalogue:
         return found
 
     def gaps(self) -> list[Gap]:
-        """The missing offsets between the files of each partition."""
+        """The offsets between the files of each partition that no file covers."""
         found = []
         for target, files in self._files.items():
             whole = Range(target.topic, target.partition, files[0].start, self.end(target))
@@ -149,7 +160,9 @@ class Catalogue:
         return [pair for files in self._files.values() for pair in _overlapping(files)]
 
     def check_added(self, added: Sequence[Entry]) -> None:
-        """Raise ``ArchiveOverlap`` if new files share offsets with each other or with files that count, or
+        """Raise ``ArchiveOverlap`` unless the new files can be added.
+
+        New files cannot be added if they share offsets with each other or with files that count, or if they
         belong to another topic with the name of an archived topic.
         """
         for before, after in Catalogue(added, {}, 0).overlaps():
@@ -173,7 +186,7 @@ class Identified(Protocol):
     """An archive that may know the ids of its topics."""
 
     def topic_ids(self, topic: str) -> Collection[str]:
-        """The ids of the topics with a name, as far as they are known."""
+        """The known ids of the archived topics that have, or had, this name."""
 
 
 def check_identity(archived: Identified, topic: str, topic_id: str | None) -> None:
@@ -188,7 +201,10 @@ def check_identity(archived: Identified, topic: str, topic_id: str | None) -> No
 def catalogue_of(
     generation: tuple[int, Generation] | None, manifests: Mapping[tuple[str, int], Manifest]
 ) -> Catalogue:
-    """The catalogue of the newest generation and the later manifests, by query and batch."""
+    """Build the catalogue from the newest generation and the later manifests.
+
+    ``manifests`` are by query and batch.
+    """
     number, base = generation or (0, Generation())
     files, through = [*base.files], dict(base.through)
     for (query, batch), manifest in sorted(manifests.items()):
@@ -199,13 +215,13 @@ def catalogue_of(
 
 
 def reach(archived: Catalogue, target: TopicPartition, log_start: int) -> int:
-    """The first offset from which files reach the log without a gap; ``log_start`` if no file does."""
+    """The first offset from which files reach ``log_start`` without a gap; ``log_start`` if no file does."""
     missing = archived.missing(Range(target.topic, target.partition, 0, log_start))
     return missing[-1].end if missing else 0
 
 
 def joined(added: Sequence[Entry], archived: Catalogue, is_empty: Mapping[Range, bool]) -> list[Entry]:
-    """The new files, extended over the gaps before them that are known to have no records."""
+    """The new files, each extended over the gap before it if this gap is known to have no records."""
     found = []
     for one in added:
         gap = gap_before(one, added, archived)
@@ -215,7 +231,7 @@ def joined(added: Sequence[Entry], archived: Catalogue, is_empty: Mapping[Range,
 
 
 def gap_before(one: Entry, added: Sequence[Entry], archived: Catalogue) -> Range | None:
-    """The offsets between a new file and the previous file; None without a gap or a previous file."""
+    """The offsets between a new file and the previous file; None without a gap or without a previous file."""
     others = (*archived.of(one.target), *(each for each in added if each.target == one.target))
     ends = [each.end for each in others if each.end <= one.start]
     if not ends or max(ends) == one.start:
@@ -224,33 +240,33 @@ def gap_before(one: Entry, added: Sequence[Entry], archived: Catalogue) -> Range
 
 
 def data_path(topic: str, partition: int, start: int, end: int, token: str) -> str:
-    """The path of a data file, below the archive."""
+    """The path of a data file, relative to the address of the archive."""
     return f"topic={quote(topic, safe='')}/partition={partition}/{start:020}-{end:020}-{token}.parquet"
 
 
 def manifest_folder(query: str) -> str:
-    """The folder of the manifests of a query, below the archive."""
+    """The folder of the manifests of a query, relative to the address of the archive."""
     return f"{MANIFESTS}/{quote(query, safe='')}"
 
 
 def manifest_path(query: str, batch: int) -> str:
-    """The path of the manifest of a batch, below the archive."""
+    """The path of the manifest of a batch, relative to the address of the archive."""
     return f"{manifest_folder(query)}/{batch:020}.json"
 
 
 def generation_path(number: int) -> str:
-    """The path of the file of a generation, below the archive."""
+    """The path of the file of a generation, relative to the address of the archive."""
     return f"{GENERATIONS}/{number:020}.json"
 
 
 def number_of(name: str) -> int | None:
-    """The number in the name of a manifest or generation; None for another file."""
+    """The number in the name of a manifest or generation; None for the name of any other file."""
     found = _NUMBERED.fullmatch(name)
     return None if found is None else int(found[1])
 
 
 def encoded(value: Manifest | Generation) -> bytes:
-    """Encode a manifest or a generation as JSON with line breaks, for people."""
+    """Encode a manifest or a generation as JSON, with line breaks so that people can read it."""
     return msgspec.json.format(msgspec.json.encode(asdict(value)), indent=1) + b"\n"
 
 
@@ -279,7 +295,10 @@ def _decoded(path: str, data: bytes) -> tuple[tuple[Entry, ...], dict[str, int]]
 
 
 def _entry(found: dict[str, Any]) -> Entry:
-    """Convert an entry; ignores fields of later versions. Raises ``TypeError`` for a wrong entry."""
+    """Convert an entry from JSON. Ignores unknown fields, which later versions may add.
+
+    Raises ``TypeError`` for a wrong entry.
+    """
     entry = Entry(**{one.name: found[one.name] for one in fields(Entry) if one.name in found})
     for name, value in vars(entry).items():
         expected = str if name in ("path", "topic", "topic_id") else int

@@ -1,12 +1,12 @@
-"""Reads records of an archive as batches of a log, for brokers that answer reads below a log start.
+"""Reads records of an archive as batches, for brokers that answer reads below the log start.
 
-Decides: what is kept in memory between two reads, and when manifests are read again. Leaves to others: which
-files count (``catalogue``), their records (``files``), the batches (``raftlog.records.restored``), and the
-number of concurrent reads (``broker.archived_reads``).
+Decides: which files are kept in memory between two reads, and when manifests are read again. Leaves to
+others: which files count (``catalogue``), their records (``files``), the batches
+(``raftlog.records.restored``), and the number of concurrent reads (``broker.archived_reads``).
 
-A reader that continues where the previous read ended finds the file still open, so that a file is read and
-checked once for a reader of the whole file. An open file is in memory as stored, once for all readers, and
-its records are decoded in portions. Files without the id of a topic are not read: they may belong to an
+A reader that continues where its previous read ended finds the file still open: if a reader reads a whole
+file, the file is fetched and checked only once. The bytes of an open file are in memory once for all readers,
+and its records are decoded in portions. Files without the id of a topic are not read: they may belong to an
 earlier topic with the same name.
 """
 
@@ -45,7 +45,7 @@ _APPEND_TIME: Final = 1
 
 
 class Found(NamedTuple):
-    """Batches without holes up to ``next_offset``, with ``records`` records."""
+    """The result of a read: ``records`` records in batches that cover all offsets up to ``next_offset``."""
 
     data: bytes
     next_offset: int
@@ -54,7 +54,7 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class _Open:
-    """An open file between two reads. ``rows`` begin at the reader's next offset."""
+    """A file that stays open between two reads of one reader. ``rows`` begin at the reader's next offset."""
 
     entry: Entry
     rows: Iterator[PlacedRecord]
@@ -63,7 +63,7 @@ class _Open:
 
 @dataclass(slots=True)
 class _Known:
-    """The files that counted at the time ``at_s``, by the ids of topics."""
+    """The files that counted at the time ``at_s``, by topic id."""
 
     by_id: dict[str, Catalogue] = field(default_factory=dict)
     at_s: float = float("-inf")
@@ -83,10 +83,11 @@ class ArchiveReader:
         self._data: WeakValueDictionary[str, pa.Buffer] = WeakValueDictionary()  # of open files
 
     def find(self, target: TopicPartition, topic_id: str, log_start: int, since_ms: int | None) -> int | None:
-        """The first archived offset below a log start, or the first record's offset since ``since_ms``.
+        """Return the first archived offset below ``log_start``.
 
-        Only files that reach the log without a gap count. None if the archive has no such offset. Raises as
-        ``read``.
+        With ``since_ms`` returns the offset of the first record since then instead. Only files are considered
+        from which files reach the log start without a gap. None if the archive has no such offset. Raises the
+        errors of ``read``.
         """
         files = self._files(topic_id, Range(target.topic, target.partition, log_start - 1, log_start))
         start = reach(files, target, log_start)
@@ -99,7 +100,7 @@ class ArchiveReader:
             raise _damaged(start, error) from error
 
     def read(self, target: TopicPartition, topic_id: str, offset: int, end: int, bytes_max: int) -> Found:
-        """Records from an offset on and below ``end``: about ``bytes_max``, at least one.
+        """Read records from ``offset`` on and below ``end``: about ``bytes_max``, but at least one record.
 
         Raises ``OffsetOutOfRange``, with the next archived offset, if the archive does not have ``offset``;
         ``errors.ArchiveDamaged`` for a file that differs from its manifest, and the errors of the storage.
@@ -115,14 +116,17 @@ class ArchiveReader:
         return self._found(pieces, offset, bytes_max)
 
     def close_idle(self) -> bool:
-        """Close files without a read for ``IDLE_S``. True if other files are open."""
+        """Close files that were not read for ``IDLE_S`` seconds. True if other files are still open."""
         now = self._monotonic()
         with self._changing:
             self._open = {place: one for place, one in self._open.items() if one.used_s + IDLE_S > now}
             return bool(self._open)
 
     def _found(self, pieces: list[tuple[Entry, Range]], offset: int, bytes_max: int) -> Found:
-        """The records of consecutive files. Records before a damaged file are returned."""
+        """Read records from consecutive files.
+
+        If a file is damaged, the records before this file are returned.
+        """
         batches, records, at = RestoredBatches(offset, bytes_max), 0, offset
         try:
             for entry, piece in pieces:
@@ -144,7 +148,7 @@ class ArchiveReader:
         return Found(batches.taken(at), at, records)
 
     def _taken(self, entry: Entry, at: int) -> _Open:
-        """The open file in which the previous read ended, or the file opened again."""
+        """The open file in which a previous read ended at ``at``; without such a file, open it."""
         with self._changing:
             found = self._open.pop((entry.path, at), None)
         if found is not None:
@@ -158,7 +162,7 @@ class ArchiveReader:
         return _Open(entry, _records(batches))
 
     def _file(self, storage: Storage, entry: Entry) -> pq.ParquetFile:
-        """A file, whose bytes are shared with readers at other offsets."""
+        """Open a file. Its bytes are shared with readers at other offsets."""
         data = self._data.get(entry.path)
         if data is None:
             data = self._data[entry.path] = checked_data(storage, entry)
@@ -176,10 +180,11 @@ class ArchiveReader:
         return sum({one.entry.path: one.entry.bytes for one in self._open.values()}.values())
 
     def _files(self, topic_id: str, wanted: Range | None = None) -> Catalogue:
-        """The files of a topic; manifests are read again if their state is old.
+        """The files of a topic. Reads manifests again if the known files are old.
 
-        If no known file has the first offset of ``wanted``, the manifests are read again since the call: an
-        archiver may have archived it, and retention deleted it, a moment ago.
+        If no known file has the first offset of ``wanted``, manifests are read again unless they were read
+        after the beginning of this call: a moment ago an archiver may have archived the offset, and retention
+        may have deleted its record.
         """
         asked_s, known = self._monotonic(), self._known
         files = known.by_id.get(topic_id, _EMPTY)

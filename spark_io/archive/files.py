@@ -1,7 +1,7 @@
 """Writes and reads the Parquet files of an archive.
 
-Decides: the columns, from which each record can be restored exactly, and the size of files. Leaves to others:
-where files are (``storage``) and which files count (``entries``).
+Decides: the columns of a file, so that each record can be restored exactly, and the size of files. Leaves to
+others: where files are (``storage``) and which files count (``entries``).
 """
 
 from __future__ import annotations
@@ -104,15 +104,15 @@ def read_file(storage: Storage, entry: Entry) -> pq.ParquetFile:
 
 
 def opened(data: pa.Buffer) -> pq.ParquetFile:
-    """The Parquet file with these bytes.
+    """Open the Parquet file that consists of ``data``.
 
-    Read it without threads: a process that ends while Arrow's threads still run may abort.
+    Read this file without Arrow's threads: a process that ends while these threads run may abort.
     """
     return pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)  # the whole file is in memory
 
 
 def checked_data(storage: Storage, entry: Entry) -> pa.Buffer:
-    """The bytes of a file, checked against its entry. Raises ``ArchiveDamaged``."""
+    """Read all bytes of a file, and check them against the entry of the file. Raises ``ArchiveDamaged``."""
     try:
         data = storage.read(entry.path)
     except FileNotFoundError as error:
@@ -132,7 +132,7 @@ def read_batches(
     rows_max: int = 10_000,
     read: Callable[[Storage, Entry], pq.ParquetFile] = read_file,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of these offsets, in order, with the columns of ``SCHEMA``. Raises ``ArchiveDamaged``."""
+    """Read the records of ``pieces``, in order, with the columns of ``SCHEMA``. Raises ``ArchiveDamaged``."""
     for entry, wanted in pieces:
         file = read(storage, entry)
         groups = [at for at in range(file.num_row_groups) if _may_have(file.metadata.row_group(at), wanted)]
@@ -168,7 +168,7 @@ def _may_have(group: pq.RowGroupMetaData, wanted: Range) -> bool:
 
 
 def _rows_at_once(group: pq.RowGroupMetaData) -> int:
-    """The number of rows of a group that take ``READ_BYTES``, on average."""
+    """The average number of rows in ``READ_BYTES`` bytes of a row group."""
     return max(1, int(READ_BYTES * group.num_rows // max(1, group.total_byte_size)))
 
 

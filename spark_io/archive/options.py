@@ -14,7 +14,10 @@ _PLACE = "write the address of the archive in it, such as /mnt/archive or s3://b
 
 @dataclass(frozen=True, slots=True)
 class ArchiveWriteOptions:
-    """The options of a stream. ``servers`` are brokers to ask about gaps between files; None: ask none."""
+    """The options of a stream.
+
+    ``servers`` are brokers to ask about gaps between files; None to ask no broker.
+    """
 
     address: str
     servers: tuple[str, ...] | None
@@ -23,7 +26,7 @@ class ArchiveWriteOptions:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveReadOptions:
-    """The options of a batch read. None: no limit."""
+    """The options of a batch read. A field that is None restricts nothing."""
 
     address: str
     topics: frozenset[str] | None

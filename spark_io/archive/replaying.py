@@ -1,15 +1,15 @@
 """Replays records of an archive into a topic, each once.
 
-Decides: the state of a job in brokers. Leaves to others: transactions (``raftlog.client``).
+Decides: how brokers store the progress of a replay job. Leaves to others: transactions (``raftlog.client``).
 
 Each chunk is a transaction that is committed as a batch of the sink ``replay-JOB-TOPIC-PARTITION``, and the
 sequence of that batch is the offset in the archive where the next chunk begins. So brokers know the progress
 of a job: a restarted job asks them, and continues there. Its first transaction fences an earlier run of the
 same job, so the progress does not change afterwards.
 
-The first offset of a job is the sequence of another sink, which an empty transaction commits before the first
-chunk. A job that is restarted with another first offset is refused: one number cannot tell which of its
-offsets are replayed.
+The first offset of a job is stored as the sequence of another sink, which an empty transaction commits before
+the first chunk. A job that is restarted with another first offset is refused: the stored progress is a single
+offset, and could not say which offsets of the new range are replayed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def replay(
     chunk_rows: int = CHUNK_ROWS,
     progress: Progress = lambda _at, _count: None,
 ) -> int:
-    """Send the records of a range to the equally numbered partition of ``into``; return how many were sent.
+    """Send the records of a range to the partition of ``into`` with an equal number; return their count.
 
     Raises ``ArchiveDamaged`` for offsets that the archive does not have, before a record is sent, and
     ``InvalidRequest`` for a wrong ``job``, for a job that began at another offset, and if ``into`` cannot
@@ -74,7 +74,7 @@ def replay(
 
 
 def _check_target(client: Client, into: str, partition: int) -> None:
-    """Raise ``InvalidRequest`` unless records can keep their partition and their time."""
+    """Raise ``InvalidRequest`` if the target topic would change the partition or the timestamp of records."""
     topic = client.topics.describe(into)
     if partition >= topic.partitions:
         raise InvalidRequest(
@@ -125,7 +125,10 @@ def _replay_chunks(
 
 
 def _check_start(client: Client, transaction: Transaction, wanted: Range, key: str, job: str) -> None:
-    """Store the first offset of a job in brokers. Raises ``InvalidRequest`` if another one is stored."""
+    """Store the first offset of a job in brokers.
+
+    Raises ``InvalidRequest`` if another first offset is stored.
+    """
     start = _newest(client, key)
     if start is None:
         prepared = transaction.prepare()
@@ -138,7 +141,7 @@ def _check_start(client: Client, transaction: Transaction, wanted: Range, key: s
 
 
 def _newest(client: Client, key: str) -> int | None:
-    """The newest sequence of a sink, found by trying to commit a batch that cannot be committed."""
+    """The newest sequence of a sink, from the error of a commit that brokers must refuse."""
     try:
         client.transactions.commit_batch(key, 0, [f"{key}~asks@0.0"])
     except Conflict as error:
@@ -193,6 +196,9 @@ def _chunks_of(key: str) -> str:
 
 
 def key_of(job: str, wanted: Range, into: str) -> str:
-    """The key of a job: short for names of any length, different for each partition and target."""
+    """The key of a job.
+
+    It is short even for long names, and different for each partition and target topic.
+    """
     names = "/".join((job, wanted.topic, str(wanted.partition), into))
     return f"replay-{job[:40]}-{wanted.partition}-{hashlib.sha256(names.encode()).hexdigest()[:16]}"

@@ -1,7 +1,7 @@
 """Tells brokers up to which offset each partition is archived.
 
-Decides: how far an archive reaches without a gap. Brokers delete by retention only records that are archived,
-in topics with ``retention.archive.required``. Leaves to others: which files count (``entries``).
+Decides: up to which offset an archive has no gap. In topics with ``retention.archive.required``, retention
+deletes only records below the reported offset. Leaves to others: which files count (``entries``).
 
 A report is safe to repeat: brokers keep the highest offset. It is sent after the manifest is written, so all
 offsets that brokers count as archived are in files that count.
@@ -34,7 +34,11 @@ class Extent(Protocol):
 
 
 class Archived(Protocol):
-    """The archived extents of each partition, in order: files of a catalogue, or the range of a table."""
+    """An archive.
+
+    ``of`` has the archived offsets of a partition, in order: the files of a catalogue, or the range of a
+    Delta table.
+    """
 
     def of(self, target: TopicPartition) -> Sequence[Extent]: ...
 
@@ -43,7 +47,10 @@ class Archived(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """A partition in the log and in the archive. ``archived_up_to`` is the offset that brokers know."""
+    """The offsets of a partition in the log and in the archive.
+
+    ``archived_up_to`` is the offset that brokers have stored.
+    """
 
     target: TopicPartition
     log_start: int
@@ -54,10 +61,11 @@ class Reach:
 def report(
     client: Client, archived: Archived, topics: Iterable[str], *, changes_nothing: bool = False
 ) -> list[Reach]:
-    """Set the archived offset of each partition of these topics that the archive has.
+    """Report to brokers the archived offset of each partition of these topics that the archive has.
 
-    Topics that do not exist are left out. Raises ``ArchiveOverlap`` if the archive has another topic with
-    that name, and ``InvalidRequest`` if it has offsets that a log does not have yet.
+    Topics that do not exist are left out. With ``changes_nothing`` no report is sent. Raises
+    ``ArchiveOverlap`` if the archive has another topic with the name of one of these topics, and
+    ``InvalidRequest`` if the archive has offsets that a log does not have yet.
     """
     found = []
     for topic in sorted(set(topics)):
@@ -82,9 +90,9 @@ def report(
 
 
 def reached(archived: Archived, target: TopicPartition, start: int, is_empty: IsEmpty) -> int:
-    """The offset up to which the files have all records from ``start`` on; ``start`` if they have none.
+    """The offset up to which the archive has all records from ``start`` on; ``start`` if it has none.
 
-    ``is_empty`` tells whether offsets that no file covers have no records.
+    ``is_empty`` says whether a range of offsets that no file covers has no records.
     """
     at = start
     for one in archived.of(target):
@@ -97,7 +105,7 @@ def reached(archived: Archived, target: TopicPartition, start: int, is_empty: Is
 
 
 def first_record(client: Client, gap: Range) -> int:
-    """The offset of the first record in a range that readers may get; ``end`` if there is none."""
+    """The offset of the first readable record in a range; the end of the range if it has no such record."""
     partition, at = client.partition(gap.topic, gap.partition), gap.start
     while at < gap.end:
         try:
@@ -113,7 +121,7 @@ def first_record(client: Client, gap: Range) -> int:
 
 
 def is_gone(client: Client, gap: Range) -> bool:
-    """Whether the log has no records at these offsets now."""
+    """Whether the log has no records in this range of offsets now, for instance because they are deleted."""
     try:
         partitions = client.topics.partitions(gap.topic)
     except TopicNotFound:

@@ -1,7 +1,8 @@
 """The stream writer of ``format("raftlog-archive")``, with the methods that Spark calls.
 
-Decides: a batch is archived once. Leaves to others: files (``files``), and which files count (``catalogue``).
-A repeated batch finds its manifest, drops its rows and writes nothing.
+Decides: how a batch is archived exactly once. Leaves to others: files (``files``), and which files count
+(``catalogue``). If Spark repeats a committed batch, the sink finds the manifest of the batch, drops the rows
+and writes nothing.
 """
 
 from __future__ import annotations
@@ -87,9 +88,10 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
         return Archived(query, tuple(writer.close()))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Commit the files of a batch, on the driver. Spark repeats a call whose end it has not noted.
+        """Commit the files of a batch, on the driver. After a crash Spark may repeat this call for the batch.
 
-        After the manifest is written, brokers get the end of the archive; a repeated batch reports it again.
+        After the manifest is written, the end of the archive is reported to brokers. A repeated call repeats
+        the report.
         """
         done = [one for one in messages if isinstance(one, Archived)]
         if not done:
@@ -109,7 +111,7 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
     def _commit_delta(self, query: str, batch: int, entries: list[Entry]) -> None:
         """Add the files of a batch to the Delta table, and report their topics.
 
-        A repeated batch has other files with the same offsets, and so the same topics.
+        A repeated batch has other files, but with equal offsets and so with equal topics.
         """
         servers = self._options.servers
         assert servers is not None, "a Delta table needs bootstrap.servers"
@@ -122,7 +124,7 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
         """Do nothing after a failure: files without a manifest do not count."""
 
     def _identified(self, entries: list[Entry]) -> list[Entry]:
-        """The files with the ids of their topics, as brokers know them now."""
+        """The entries of the files, with the present ids of their topics according to brokers."""
         ids = {topic: self._topic_id(topic) for topic in {one.topic for one in entries}}
         return [replace(one, topic_id=ids[one.topic]) for one in entries]
 
@@ -134,13 +136,13 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
         return None
 
     def _is_empty(self, gap: Range) -> bool:
-        """Whether these offsets have no records in the log, as the ends of transactions."""
+        """Whether the log has no records at these offsets, as for the end records of transactions."""
         servers = self._options.servers
         return servers is not None and first_record(client_of(servers), gap) >= gap.end
 
 
 def check_columns(schema: StructType) -> None:
-    """Raise ``InvalidRows`` unless the columns are the columns of whole records."""
+    """Raise ``InvalidRows`` unless rows have all columns of the source ``raftlog``, as whole records do."""
     fields = {field.name: nullable(field.dataType) for field in schema.fields}
     for name, types in _TYPES.items():
         if name not in fields:

@@ -1,7 +1,7 @@
 """The batch reader of ``format("raftlog-archive")``, with the methods that Spark calls.
 
-Decides: which files a read opens. A file whose name is outside of the selected topics, partitions or offsets
-is never opened.
+Decides: which files a read opens. A file is never opened if its path shows that it has no selected topic,
+partition or offset.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ArchiveReader(DataSourceReader):
         return archive_tasks(pieces, self._options.max_records_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of a task. For a read without tasks Spark passes None."""
+        """Read the records of a task. For a read without tasks Spark passes None."""
         yield from spark_batches(self._options.address, partition.value or (), arrow_schema(self._schema))
 
 
@@ -92,7 +92,7 @@ def archive_tasks(pieces: Pieces, max_records: int | None) -> list[InputPartitio
 
 
 def _at(ranges: list[Range], part: Range) -> int:
-    """The position of the range, in an ordered list, that contains this part."""
+    """The index, in an ordered list of ranges, of the range that contains ``part``."""
     return bisect_right(ranges, part[:3], key=lambda one: one[:3]) - 1
 
 

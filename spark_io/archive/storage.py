@@ -1,11 +1,12 @@
 """Stores an archive in a directory, or by fsspec in S3, Google Cloud, Azure or HDFS.
 
-Decides: how a file is created only once. Leaves to others: the requests (fsspec), and the content of files.
+Decides: how creating a file fails if the file exists. Leaves to others: requests to stores (fsspec), and the
+content of files.
 
 A file is whole as soon as it exists, and creating it again fails. A directory ensures this by a hard link
 from a synced temporary file; S3 by ``If-None-Match``, Google Cloud and Azure by similar conditions; HDFS by
-renaming a temporary file, which fails if the name exists. Other stores check first and then write, so that
-two drivers could both create a manifest: their addresses are refused.
+renaming a temporary file, which fails if the name exists. For other stores fsspec checks first and then
+writes, so that two drivers could both create a manifest: the addresses of such stores are refused.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class Storage(Protocol):
 def open_storage(address: str) -> Storage:
     """The storage of an address: a path, or a URI such as ``s3://bucket/prefix``.
 
-    Raises ``ArchiveUnreachable`` for a store that cannot create a file once, and if fsspec or its package for
-    this kind of address is missing.
+    Raises ``ArchiveUnreachable`` for a store that cannot refuse to create a file twice, and if fsspec or its
+    package for this kind of address is missing.
     """
     scheme, found, rest = address.partition("://")
     if not found:
@@ -80,9 +81,10 @@ def open_storage(address: str) -> Storage:
 
 
 def has_created(storage: Storage, path: str, data: bytes) -> bool:
-    """Create a file. False if there is another file at this path.
+    """Create a file. False if a file with other content exists at this path.
 
-    A file with the same bytes counts as created here: a store may repeat a request whose answer was lost.
+    An existing file with equal bytes counts as created by this call: a store may repeat a request whose
+    answer was lost.
     """
     try:
         storage.create(path, data)

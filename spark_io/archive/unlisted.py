@@ -60,7 +60,7 @@ def find_unlisted(storage: Storage, *, now_s: float) -> list[Unlisted]:
 
 
 def removable(found: Collection[Unlisted], archived: Catalogue, grace_s: float) -> list[Unlisted]:
-    """The files that may be removed."""
+    """The unlisted files that may be removed, by the rules of this module."""
     return [one for one in found if one.age_s > grace_s and not _is_missed(one, archived)]
 
 
@@ -71,7 +71,7 @@ def remove(storage: Storage, files: Collection[Unlisted]) -> None:
 
 
 def _is_missed(one: Unlisted, archived: Catalogue) -> bool:
-    """Whether a file has offsets that no counting file has."""
+    """Whether a file has offsets that no file that counts has."""
     return one.offsets is not None and bool(archived.missing(one.offsets))
 
 

@@ -23,7 +23,7 @@ class Problem:
 
 
 def verify(storage: Storage, catalogue: Catalogue) -> Iterator[Problem]:
-    """Find all problems: of offsets first, then of files. Reads every file."""
+    """Find all problems: first gaps and overlaps of offsets, then damaged files. Reads every file."""
     for gap in catalogue.gaps():
         yield Problem(str(gap.target), f"offsets {gap.start} to {gap.end - 1} are in no file")
     for before, after in catalogue.overlaps():

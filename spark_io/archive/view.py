@@ -1,7 +1,7 @@
-"""Combines archive and log in one read: option ``archive`` of ``spark.read.format("raftlog")``.
+"""Combines an archive and the log in one read: the option ``archive`` of ``spark.read.format("raftlog")``.
 
-Decides: the boundary, which is the log start when the read is planned. Records at or above it come from
-brokers, even if the archive has them too, and records below it from files.
+Decides: the boundary between both, which is the log start when the read is planned. Records at or above this
+offset come from brokers, even if the archive has them, too. Records below it come from files.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from spark_io.positions import AtTime
 
 
 def extended(bounds: Mapping[TopicPartition, Bounds], archived: Catalogue) -> dict[TopicPartition, Bounds]:
-    """The bounds of partitions, extended to the first archived offset without a gap to the log."""
+    """The bounds of partitions, each extended down to the first archived offset without a gap to the log."""
     return {target: _extended(target, found, archived) for target, found in bounds.items()}
 
 
 def offset_in_both(
     offset_of: OffsetOf, bounds: Mapping[TopicPartition, Bounds], archived: Catalogue, storage: Storage
 ) -> OffsetOf:
-    """A function that looks for positions in archived files first. ``bounds`` are those of the log alone."""
+    """Return a function that looks for a position first in archived files, then in the log.
+
+    ``bounds`` are the offsets in the log.
+    """
 
     def ask(target: TopicPartition, position: AtTime | Literal["earliest"]) -> int:
         log_start = bounds[target].start
@@ -48,7 +51,10 @@ def offset_in_both(
 def divided(
     ranges: list[Range], bounds: Mapping[TopicPartition, Bounds], archived: Catalogue
 ) -> tuple[list[tuple[Entry, Range]], list[Range]]:
-    """Divide ranges into pieces of archived files and ranges of brokers. ``bounds`` are the log's."""
+    """Divide ranges into pieces to read from archived files and ranges to read from brokers.
+
+    ``bounds`` are the offsets in the log.
+    """
     pieces: list[tuple[Entry, Range]] = []
     live: list[Range] = []
     for one in ranges:

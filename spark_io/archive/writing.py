@@ -1,12 +1,12 @@
-"""Archives the committed records of a topic without Spark, batch by batch.
+"""Archives the committed records of a topic, batch by batch, without Spark.
 
-Decides: where a run begins and ends, and that only one of two concurrent runs continues. Leaves to others:
-lost records (``spark_io.stream_progress``, as for a stream of Spark), files (``files``), and which files
-count (``catalogue``).
+Decides: the offsets at which a run begins and ends, and that only one of two concurrent runs continues.
+Leaves to others: detecting lost records (``spark_io.stream_progress``, as for a stream of Spark), files
+(``files``), and which files count (``catalogue``).
 
-The batches of a topic are those of the query ``write-TOPIC``, with consecutive numbers. A run continues the
-numbers of the manifests that it has found, and a manifest is created only once: a second run of the same
-topic finds its number taken, and fails.
+The batches of a topic belong to the query ``write-TOPIC`` and have consecutive numbers. A run continues after
+the highest number that it finds in a manifest. A manifest is created only once, so if a second run writes the
+topic at this time, one of them finds the manifest of its batch in place, and fails.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ READ_SCHEMA: Final = pa.schema([field for field in SCHEMA if field.name != "term
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The offsets of a partition that a run has archived, ``end`` excluded, their records, and file bytes."""
+    """The offsets of a partition that a run has archived, ``end`` excluded.
+
+    ``records`` is the number of records in these offsets, ``bytes`` the size of their files.
+    """
 
     target: TopicPartition
     start: int
@@ -71,7 +74,7 @@ def write_options(
 
 
 class TopicWriter:
-    """Archives a topic. ``written`` has an element for each partition found."""
+    """Archives a topic. ``written`` has the progress of each partition of the topic."""
 
     def __init__(self, client: Client, storage: Storage, topic: str, options: ReadOptions) -> None:
         self._client = client
@@ -83,7 +86,7 @@ class TopicWriter:
         self.written: dict[TopicPartition, Written] = {}
 
     def write(self) -> Iterator[list[Entry]]:
-        """Archive the topic's present records, and yield the files of each batch once they count.
+        """Archive the records that the topic has now; yield the files of each batch once these files count.
 
         Each call begins at the end of the archive. Raises ``DataLoss`` for records that were deleted before
         they were archived, and ``ArchiveOverlap`` if another process archives the topic, or if the archive
@@ -178,7 +181,10 @@ class TopicWriter:
     def _discovered(
         self, ends: Offsets
     ) -> tuple[dict[TopicPartition, Bounds], dict[TopicPartition, Removed]]:
-        """The partitions, once new leaders know all archived offsets. Raises ``DataLoss``."""
+        """The partitions of the topic; waits until their leaders know all archived offsets.
+
+        Raises ``DataLoss``.
+        """
         client, options = self._client, self._options
         deadline = time.monotonic() + options.fetch_timeout_s
         while behind(ends, bounds := discover(client, options, ends)) and time.monotonic() < deadline:
@@ -188,7 +194,7 @@ class TopicWriter:
 
 
 def covering(entries: Sequence[Entry], ranges: Iterable[Range]) -> list[Entry]:
-    """The files; the last file of each partition is extended to the end of its range, which was read."""
+    """The files, with the last file of each partition extended to the end of the range that was read."""
     ends = {TopicPartition(one.topic, one.partition): one.end for one in ranges}
     last = {one.target: max(each.end for each in entries if each.target == one.target) for one in entries}
     return [
@@ -198,7 +204,7 @@ def covering(entries: Sequence[Entry], ranges: Iterable[Range]) -> list[Entry]:
 
 
 def query_of(topic: str) -> str:
-    """The name of these batches' manifests, in place of the id of a Spark query."""
+    """The name of the folder of this topic's manifests; for streams, it is the id of the Spark query."""
     return f"write-{topic}"
 
 
@@ -214,9 +220,10 @@ def starts(
     *,
     fails: bool,
 ) -> Offsets:
-    """The start offset of a run in each partition: the end of the archive, or the log start if higher.
+    """The start offset of a run in each partition: the end of the archive, or a higher log start.
 
-    Removed partitions stay in the result unless all is archived. Raises ``DataLoss`` if ``fails``.
+    A removed partition stays in the result unless all its records are archived. If records were deleted
+    before they were archived, raises ``DataLoss`` if ``fails``.
     """
     known, _ = without_removed(ends, bounds, removed)
     check_starts(known, bounds, fails)

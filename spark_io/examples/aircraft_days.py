@@ -3,7 +3,7 @@
 ``python -m spark_io.examples.aircraft_days --checkpoint DIRECTORY --flights TOPIC --sessions TOPIC``
 
 Spark keeps the open sessions of all aircraft as state, in the checkpoint. A session is written once, when no
-further flight can join it: when its last flight is ``GAP`` and a day older than the newest flight.
+further flight can belong to it: when its last flight is older than the newest flight by ``GAP`` and a day.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 ``python -m spark_io.examples.carrier_delays --checkpoint DIRECTORY --flights TOPIC --delays TOPIC``
 
-The record of a flight may arrive up to a day after records of flights with the same schedule: records come as
-flights depart, and those of cancelled flights at the end of the day. So a window is final a day after its
-end, and is then written once.
+The record of a flight may arrive up to a day after records of flights with the same schedule: the record of a
+flight comes at its departure, and the record of a cancelled flight at the end of the day. So a window is
+final a day after its end, and is then written once.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Writes the number of flights of each carrier to a topic, whose newest record of a key is the total.
+"""Writes the number of flights of each carrier to a topic; the newest record of a carrier is its total.
 
 ``python -m spark_io.examples.carrier_totals --checkpoint DIRECTORY --flights TOPIC --totals TOPIC``
 
-A run adds the flights since the last run, and ends. The totals are state in the checkpoint; each batch writes
-one record for each of its carriers. A killed run is repeated from its last complete batch, so no flight
-counts twice, and no total is written twice.
+A run adds the flights that arrived since the previous run, and ends. The totals are state in the checkpoint;
+each batch writes one record for each of its carriers. A killed run is repeated from its last complete batch,
+so no flight counts twice, and no total is written twice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def write_totals(
 
 
 def added(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    """The totals of a carrier with the flights of one batch. A cancelled flight has no delay."""
+    """Add the flights of one batch to the totals of a carrier. A cancelled flight has no delay."""
     import pandas as pd
 
     flights, departed, minutes = state.get if state.exists else (0, 0, 0)

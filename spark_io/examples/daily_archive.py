@@ -1,4 +1,4 @@
-"""Archives the records since the last run, for cron; ends when all are archived.
+"""Archives the records that arrived since the previous run, and ends: a job for cron.
 
 ``python -m spark_io.examples.daily_archive --checkpoint DIRECTORY --topic TOPIC --archive DIRECTORY``
 

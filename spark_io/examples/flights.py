@@ -36,13 +36,16 @@ def read_flights(spark: SparkSession, servers: str, topic: str) -> DataFrame:
 
 
 def session(name: str) -> SparkSession:
-    """A session whose workers use this interpreter. Its zone is UTC: event times have no zone."""
+    """Create a session whose workers use this Python interpreter.
+
+    Its time zone is UTC, since event times have no zone.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return SparkSession.builder.appName(name).config("spark.sql.session.timeZone", "UTC").getOrCreate()
 
 
 def arguments(description: str | None, *places: str) -> argparse.Namespace:
-    """Parse ``--servers``, ``--checkpoint``, and a required option for each place."""
+    """Parse ``--servers``, ``--checkpoint``, and a required option for each of ``places``."""
     parser = argparse.ArgumentParser(description=(description or "").split("\n", 1)[0])
     parser.add_argument("--servers", default="localhost:7070", help="addresses of brokers, with commas")
     for place in ("checkpoint", *places):

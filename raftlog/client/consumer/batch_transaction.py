@@ -1,4 +1,4 @@
-"""Commits the offset of one batch and the records that the user sends for it, both or neither.
+"""Commits the offset of one batch and the records that the user sends in its transaction: both or neither.
 
 Decides: what is committed together, and what a member that has lost its partitions does. Leaves to others:
 transactions (``raftlog.client.transaction``), reading the records again (``core``). Runs on the client's
@@ -22,7 +22,10 @@ _log = client_logger()
 
 
 class BatchTransactionCore:
-    """The transaction of a batch that was handed out in ``generation``; ``last`` is its last record."""
+    """The transaction of a batch that was handed out in ``generation``.
+
+    ``last`` is the last record of the batch.
+    """
 
     def __init__(self, core: ConsumerCore, epoch: int, generation: int, last: Message) -> None:
         self._core = core
@@ -44,12 +47,15 @@ class BatchTransactionCore:
         return self.transaction.outcome
 
     def producer(self) -> AsyncProducer:
-        """The producer of the transaction's records. Raises unless records may be added."""
+        """The producer of the transaction's records. Raises an error if the transaction takes no records."""
         self.transaction.check_open()
         return self.transaction.records
 
     async def begin(self) -> None:
-        """Begin a transaction, also after an abort. Raises ``RuntimeError`` if the batch may be committed."""
+        """Begin a transaction, also after an abort.
+
+        Raises ``RuntimeError`` if the batch is or may be committed.
+        """
         if self._transaction is not None and self._transaction.outcome != "aborted":
             raise RuntimeError(
                 f"the transaction of the batch is {self._transaction.outcome or 'open'}; take the next batch"
@@ -62,9 +68,10 @@ class BatchTransactionCore:
     async def end(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Commit with the offset after the batch, or abort; then the records are handed out again.
+        """Commit the records and the offset after the batch, or abort.
 
-        A member that has lost the partition aborts, and raises nothing: another member gets the records.
+        After an abort the batch is handed out again. A member that has lost the partition aborts, and raises
+        nothing: another member gets the records.
         """
         transaction = self.transaction
         if error is None and transaction.outcome is None and not await self._add_offset():
@@ -92,7 +99,7 @@ class BatchTransactionCore:
 
 
 class BatchRecords:
-    """The records sent in the transaction of a batch, for both clients."""
+    """The transaction of a batch as users see it: the common part of both clients' classes."""
 
     def __init__(self, core: BatchTransactionCore) -> None:
         self._core = core
@@ -104,11 +111,14 @@ class BatchRecords:
 
     @property
     def outcome(self) -> Outcome | None:
-        """``committed``, ``aborted``, or ``unknown`` after a commit without an answer. None while open."""
+        """``committed``, ``aborted``, or ``unknown`` after a commit without an answer.
+
+        None while the transaction is open.
+        """
         return self._core.outcome
 
     def _append(self, topic: str, value: values.Value, fields: RecordFields) -> AsyncProducer | None:
-        """Append a record. If there is no room, returns the producer, which must be made ready first."""
+        """Append a record. Without room returns the producer: await its ``make_ready``, then append again."""
         producer = self._core.producer()
         placed = producer.append(
             value,

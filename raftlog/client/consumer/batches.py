@@ -1,4 +1,4 @@
-"""Batches that a consumer hands out: lists of records with a transaction, blocking and asynchronous."""
+"""Batches that a consumer hands out: lists of records with a transaction, for both clients."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class MessageBatch(list[Message]):
     def transaction(self) -> BatchTransaction:
         """Handle the batch in a transaction, as a ``with`` block; for ``delivery="exactly_once"``.
 
-        Leaving the block commits the records sent in it and the offset after the batch, both or neither.
-        After an abort the records are handed out again. If this member has lost the partition, the block
-        aborts and raises nothing.
+        Leaving the block commits the records sent in the block and the offset after the batch, both or
+        neither. After an abort the records are handed out again. If this member has lost the partition, the
+        block aborts and raises nothing.
         """
         return self._transaction
 

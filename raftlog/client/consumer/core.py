@@ -1,15 +1,16 @@
 """Runs one consumer: hands out records, commits acknowledged ones, and takes part in the group.
 
-Decides: which records are handed out when, what is committed, and what a rebalance waits for. All methods run
-on the client's loop, except ``acknowledge`` and ``is_handling``, which the user's thread calls.
+Decides: when which records are handed out, which offsets are committed, and how long a rebalance waits. All
+methods run on the client's loop, except ``acknowledge`` and ``is_handling``, which the user's thread calls.
 
-``at_least_once`` commits acknowledged records: every ``commit_interval``, before each rebalance and at the
-end. ``at_most_once`` commits each record just before it hands the record out (``claim``). With ``tags`` both
-also commit offsets over skipped records. ``exactly_once`` commits nothing here: each batch has a transaction,
-which commits its offset. Without that commit the batch is read again.
+``at_least_once`` commits acknowledged records every ``commit_interval``, before each rebalance and when the
+consumer closes. ``at_most_once`` commits each record just before it hands the record out (``claim``). With
+``tags``, both of these deliveries also commit offsets past skipped records. ``exactly_once`` commits nothing
+here: each batch has a transaction, which commits the offset after the batch. A batch whose transaction is not
+committed is read again.
 
-A rebalance waits for the record that is being handled, for up to half of ``rebalance_timeout``, while
-heartbeats continue. Records handed out but not begun are dropped, since the next owner gets them.
+A rebalance waits for the record that is being handled, for up to half of ``rebalance_timeout``; heartbeats
+continue meanwhile. Records handed out but not begun are dropped, since the next owner gets them.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _log = client_logger()
 
 
 class ConsumerCore:
-    """One member. ``epoch`` rises when partitions are lost: records of an earlier epoch are dropped."""
+    """A group member. ``epoch`` rises when partitions are lost: records of an earlier epoch are dropped."""
 
     def __init__(
         self,
@@ -133,7 +134,7 @@ class ConsumerCore:
         return self._producer
 
     async def begin(self) -> None:
-        """Join in the background, or read the assigned partitions. Calls after the first change nothing."""
+        """Join in the background, or read the assigned partitions. Only the first call has an effect."""
         if self._tasks or self._closing is not None:
             return
         if not self._session.is_open:
@@ -145,7 +146,7 @@ class ConsumerCore:
         self._tasks = [asyncio.create_task(self._or_fail(each)) for each in both]
 
     async def _or_fail(self, work: Awaitable[None]) -> None:
-        """Run ``work``. An unexpected error, such as the user's assignor's, ends this consumer."""
+        """Run ``work``. An unexpected error, such as an exception of an assignor, ends this consumer."""
         try:
             await work
         except Exception as error:
@@ -171,15 +172,15 @@ class ConsumerCore:
         return self.epoch, messages  # the present one: a rebalance may have ended during the wait
 
     def place(self, target: TopicPartition) -> Place:
-        """The ``Place`` of this partition. A seek changes it, and dropping the records changes it, too."""
+        """The ``Place`` of this partition. It changes with a seek, and when the records are dropped."""
         return self.epoch, self._seeks.get(target, 0)
 
     def acknowledge(self, message: Message) -> None:
         """Mark a message and all earlier messages of the partition as processed. For any thread.
 
-        Acknowledgements never go back; only a seek does. The acknowledgement of a record that was handed out
-        in an earlier assignment is ignored: a new topic may have its partition's name by now. So the order of
-        these lines matters, and the order in ``_assign``.
+        An acknowledgement never lowers the acknowledged offset; only a seek does. The acknowledgement of a
+        record that was handed out in an earlier assignment is ignored: by then, a new topic may have the
+        partition's name. For this reason the order of the statements here and in ``_assign`` matters.
         """
         acknowledged = self._acknowledged
         target, offset = TopicPartition(message.topic, message.partition), message.offset + 1
@@ -220,10 +221,10 @@ class ConsumerCore:
         return found
 
     async def claim(self, message: Message, epoch: int) -> bool:
-        """Commit this taken record and all earlier ones before they are handed out (``at_most_once``).
+        """Commit this record and earlier ones of its partition before they are handed out (``at_most_once``).
 
-        ``epoch`` is the epoch in which they were taken. False if they must not be handed out now: the caller
-        keeps them, drops them in another epoch, and claims them again in this epoch.
+        ``epoch`` is the epoch in which the records were taken. False if the records must not be handed out
+        now: the caller keeps them. If the epoch ends, the caller drops them; otherwise it claims them again.
         """
         target, assigned_in = _target(message), self._assigned_in
         place = self.place(target)
@@ -267,12 +268,12 @@ class ConsumerCore:
             self._uncommitted.add(target)
 
     def note_committed(self, target: TopicPartition, epoch: int) -> None:
-        """Note that the transaction of a partition's records is committed, with the committed offset."""
+        """Note that the transaction of a partition's records is committed, and the offset with it."""
         if epoch == self.epoch:
             self._uncommitted.discard(target)
 
     async def _rewind(self, wait_s: float) -> bool:
-        """Return to the committed offset after an uncommitted transaction. False to try again."""
+        """Read from the committed offset after an uncommitted transaction. False: the caller must retry."""
         if not self._uncommitted:
             return True
         incarnation = self.producer.incarnation
@@ -298,7 +299,7 @@ class ConsumerCore:
     # Positions.
 
     async def seek(self, target: TopicPartition, position: Position) -> None:
-        """Continue at another position of a partition. Raises ``KeyError`` unless this member has it."""
+        """Continue at another position of a partition. Raises ``KeyError`` if it is not assigned."""
         if target not in self._assignment:
             raise KeyError(f"{target} is not assigned to this consumer")
         offset = position if type(position) is int and position >= 0 else None
@@ -321,13 +322,13 @@ class ConsumerCore:
         await self._fetching.seek(target, offset)
 
     async def read_again(self, target: TopicPartition, place: Place, offset: int) -> None:
-        """Take back the records from this offset on, unless they were dropped, to hand them out later."""
+        """Take back records from ``offset`` on, to hand them out later. If they were dropped, do nothing."""
         if place == self.place(target):
             self._handed_out[target] = offset
             await self._continue_at(target, offset)
 
     def pause(self, targets: Collection[TopicPartition], *, is_paused: bool) -> None:
-        """Pause or resume handing out records of these partitions. Raises ``KeyError`` for others."""
+        """Pause or resume handing out records of partitions. Raises ``KeyError`` if one is not assigned."""
         for target in targets:
             if target not in self._assignment:
                 raise KeyError(f"{target} is not assigned to this consumer")
@@ -343,12 +344,12 @@ class ConsumerCore:
         return self._fetching.positions
 
     def lag(self) -> dict[TopicPartition, int]:
-        """The lag in records, as last seen, by partition; without partitions that have no response yet."""
+        """The lag in records, by partition, at the last response; without partitions that had no response."""
         return self._fetching.lag
 
     @property
     def described(self) -> str:
-        """The group, the partitions, the addresses of the client, and the state, in a line."""
+        """A line of text with the group, the partitions, the addresses of the client, and the state."""
         state = "closed" if self.is_closed else "open"
         urls = ",".join(self._session.given_urls)
         return f"group={self.options.group!r} partitions={len(self.assignment)} {urls} {state}"
@@ -361,8 +362,8 @@ class ConsumerCore:
     async def close(self) -> None:
         """Commit, leave the group, and end, within ``CLOSE_S``. The record being handled is not acknowledged.
 
-        A consumer that has not begun sends no request. Cancelling the caller does not stop the closing, and
-        another call waits for the same end.
+        A consumer that has not begun sends no request. Cancelling the caller does not stop the closing; a
+        second call waits until the first closing is complete.
         """
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
@@ -419,7 +420,7 @@ class ConsumerCore:
                     return
 
     async def _remain(self, assignment: frozenset[TopicPartition]) -> None:
-        """Read these partitions, with heartbeats from now on, until the member must join again."""
+        """Read these partitions and send heartbeats, until the member must join again."""
         assigning = asyncio.create_task(self._repeated(partial(self._assign, assignment)))
         beating = asyncio.create_task(self._beat())
         try:
@@ -437,7 +438,7 @@ class ConsumerCore:
             pass
 
     async def _repeated(self, act: Callable[[], Awaitable[Outcome]]) -> Outcome:
-        """Retry ``act`` after temporary errors. Joining again instead would start a rebalance."""
+        """Call ``act``, again after each temporary error: to join again instead would start a rebalance."""
         attempts = 0
         while True:
             try:
@@ -497,7 +498,7 @@ class ConsumerCore:
         )
 
     async def _firsts(self, targets: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset to read of partitions without a committed offset. Few requests run at a time."""
+        """The first offsets to read of partitions without a committed offset. Few requests run at a time."""
         asking, ordered, reset = asyncio.Semaphore(FIRSTS_AT_A_TIME), list(targets), self.options.reset
         if reset == "fail" and ordered:
             raise OffsetOutOfRange(
@@ -538,7 +539,7 @@ class ConsumerCore:
             await self.commit()
 
     def _drop_all(self) -> None:
-        """Drop records handed out but not begun. The user's thread compares ``version``."""
+        """Drop records that were handed out but not begun: the user's thread compares ``version``."""
         self.epoch += 1
         self.version += 1
 
@@ -548,7 +549,7 @@ class ConsumerCore:
         await self._fetching.stop()
 
     async def _lose(self) -> None:
-        """Stop reading, because the member was fenced: other members have or get the partitions."""
+        """Stop reading because the member was fenced: the partitions belong to other members."""
         self._member.owned = frozenset()
         self._is_assigned.clear()
         self._drop_all()

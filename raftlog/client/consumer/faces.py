@@ -52,7 +52,7 @@ class _Face:
 
     @property
     def is_assigned(self) -> bool:
-        """Whether this member knows its partitions, if any; False during a rebalance."""
+        """Whether this member knows which partitions it has, perhaps none; False during a rebalance."""
         return self._core.is_assigned
 
     @property
@@ -63,13 +63,16 @@ class _Face:
 
     @property
     def lag(self) -> dict[TopicPartition, int]:
-        """Number of records not handed out yet, as last seen. Partitions not read yet are left out."""
+        """The number of records that were not handed out yet, by partition, at the last response.
+
+        Partitions without a response are left out.
+        """
         lag, taken = self._core.lag(), self._core.positions()
         behind = {target: taken.get(target, offset) - offset for target, offset in self.positions.items()}
         return {target: count + behind.get(target, 0) for target, count in lag.items()}
 
     def _used(self, work: Callable[[], Awaitable[Result]]) -> Callable[[], Awaitable[Result]]:
-        """A call that first begins the consumer, which joins its group at its first use, and then works."""
+        """Return a call that begins the consumer, which then joins its group, and runs ``work``."""
 
         async def used() -> Result:
             await self._core.begin()
@@ -78,16 +81,19 @@ class _Face:
         return used
 
     def _abandon(self) -> None:
-        """Close the consumer, since its block was not entered. Called on the client's loop."""
+        """Close the consumer, because its ``with`` block could not be entered.
+
+        Called on the client's loop.
+        """
         self._closing = asyncio.create_task(self._core.close())
 
     def _check_single(self) -> None:
-        """Raise for single records, which have no transaction."""
+        """Raise an error for single records with ``exactly_once``: only batches have transactions."""
         if self._core.options.is_exactly_once:
             raise RuntimeError("delivery is 'exactly_once', which hands out batches: iterate over batches()")
 
     def _bounds(self, limit: int | None, wait: Duration) -> tuple[int, float]:
-        """The number of records that a take may return, and the seconds that it may wait."""
+        """The number of records that a take may return, and the seconds that the take may wait."""
         count = self._core.options.limit if limit is None else positive("limit", limit)
         return count, seconds("wait", wait)
 
@@ -107,7 +113,10 @@ class _Face:
             self._takes.done()
 
     def _seek(self, topic: str, partition: int, position: Position) -> Callable[[], Awaitable[None]]:
-        """The call that seeks. A record being handled is acknowledged later if it is of another partition."""
+        """The coroutine of a seek.
+
+        A record that is being handled is no longer acknowledged if it is in the partition of the seek.
+        """
         return self._used(lambda: self._core.seek(TopicPartition(topic, partition), position))
 
     def _pause(self, targets: Collection[TopicPartition], is_paused: bool) -> Callable[[], Awaitable[None]]:
@@ -141,7 +150,7 @@ class Consumer(_Face):
         self.close()
 
     def __iter__(self) -> Iterator[Message]:
-        """Records without end."""
+        """Iterate over records, without end."""
         while True:
             message = self.poll()
             if message is not None:
@@ -150,9 +159,9 @@ class Consumer(_Face):
     def poll(self, wait: Duration = "1s") -> Message | None:
         """The next record, or None if none comes within ``wait``. Acknowledges the previous record.
 
-        Raises, once for each partition, the error why it cannot be read, such as ``InvalidRecord``: ``seek``
-        past the record to read on. Raises the error that ended this consumer, such as an exception of an
-        assignor, each time.
+        If a partition cannot be read, one call raises the reason, such as ``InvalidRecord``: ``seek`` past
+        the record to read on. If an error has ended this consumer, such as an exception of an assignor, each
+        call raises this error.
         """
         self._check_single()
         message = self._handed.next()
@@ -164,10 +173,10 @@ class Consumer(_Face):
         return None
 
     def batches(self, limit: int | None = None, wait: Duration = "1s") -> Iterator[MessageBatch]:
-        """Lists of records of one partition each, without end. Each list acknowledges the previous one.
+        """Yield lists of records without end, each list of one partition.
 
-        Raises the errors of ``poll``. With ``exactly_once`` nothing is acknowledged:
-        ``with batch.transaction() as tx`` handles a batch.
+        Taking a list acknowledges the previous list. Raises the errors of ``poll``. With ``exactly_once``
+        nothing is acknowledged: ``with batch.transaction() as tx`` handles a batch.
         """
         count, wait_s = self._bounds(limit, wait)
         while True:
@@ -179,7 +188,7 @@ class Consumer(_Face):
                 yield MessageBatch(*batch, self._portal)
 
     def _claim(self, messages: list[Message]) -> bool:
-        """Commit records before they are handed out; after a failure they are the next records again."""
+        """Commit records before they are handed out. After a failure the next call returns these records."""
         with self._handed.claiming(messages) as claim:
             claim.is_done = self._portal.call(partial(claim.of, self._core))
         return claim.is_done
@@ -194,10 +203,10 @@ class Consumer(_Face):
         self._portal.call(self._used(self._core.commit))
 
     def seek(self, topic: str, partition: int, position: Position) -> None:
-        """Continue at another position of a partition. Raises ``KeyError`` unless this member has it.
+        """Continue at another position of a partition. Raises ``KeyError`` if the partition is not assigned.
 
-        Acknowledges nothing: the record being handled is handed out again if its handling fails. If that
-        record is of the same partition, it is not acknowledged later either.
+        A seek acknowledges no record. So the record that is being handled is handed out again if its handling
+        fails. If this record is in the partition of the seek, it is not acknowledged later either.
         """
         self._portal.call(self._seek(topic, partition, position))
 
@@ -220,7 +229,8 @@ class Consumer(_Face):
 class AsyncConsumer(_Face):
     """A member of a group, for one task, used with ``async for``; see ``Consumer``.
 
-    The consumer has its own thread, so a blocked event loop of the application does not end its membership.
+    The consumer has its own thread, so it remains a member of the group even while the event loop of the
+    application is blocked.
     """
 
     async def __aenter__(self) -> Self:
@@ -239,7 +249,7 @@ class AsyncConsumer(_Face):
         await self.close()
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        """Records without end."""
+        """Iterate over records, without end."""
         while True:
             message = await self.poll()
             if message is not None:
@@ -248,9 +258,9 @@ class AsyncConsumer(_Face):
     async def poll(self, wait: Duration = "1s") -> Message | None:
         """The next record, or None if none comes within ``wait``. Acknowledges the previous record.
 
-        Raises, once for each partition, the error why it cannot be read, such as ``InvalidRecord``: ``seek``
-        past the record to read on. Raises the error that ended this consumer, such as an exception of an
-        assignor, each time.
+        If a partition cannot be read, one call raises the reason, such as ``InvalidRecord``: ``seek`` past
+        the record to read on. If an error has ended this consumer, such as an exception of an assignor, each
+        call raises this error.
         """
         self._check_single()
         message = self._handed.next()
@@ -264,10 +274,10 @@ class AsyncConsumer(_Face):
     async def batches(
         self, limit: int | None = None, wait: Duration = "1s"
     ) -> AsyncIterator[AsyncMessageBatch]:
-        """Lists of records of one partition each, without end. Each list acknowledges the previous one.
+        """Yield lists of records without end, each list of one partition.
 
-        Raises the errors of ``poll``. With ``exactly_once`` nothing is acknowledged:
-        ``async with batch.transaction() as tx`` handles a batch.
+        Taking a list acknowledges the previous list. Raises the errors of ``poll``. With ``exactly_once``
+        nothing is acknowledged: ``async with batch.transaction() as tx`` handles a batch.
         """
         count, wait_s = self._bounds(limit, wait)
         while True:
@@ -294,10 +304,10 @@ class AsyncConsumer(_Face):
         await self._portal.awaited(self._used(self._core.commit))
 
     async def seek(self, topic: str, partition: int, position: Position) -> None:
-        """Continue at another position of a partition. Raises ``KeyError`` unless this member has it.
+        """Continue at another position of a partition. Raises ``KeyError`` if the partition is not assigned.
 
-        Acknowledges nothing: the record being handled is handed out again if its handling fails. If that
-        record is of the same partition, it is not acknowledged later either.
+        A seek acknowledges no record. So the record that is being handled is handed out again if its handling
+        fails. If this record is in the partition of the seek, it is not acknowledged later either.
         """
         await self._portal.awaited(self._seek(topic, partition, position))
 

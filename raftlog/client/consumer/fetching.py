@@ -1,7 +1,7 @@
 """Reads ahead in the partitions of a member; each partition has a share of one bound in bytes.
 
-Decides: what is fetched next and from which partition records are handed out next. Leaves to others: the set
-of partitions, and their first positions (``core``).
+Decides: which partition is fetched next, and from which partition records are handed out next. Leaves to
+others: the set of partitions, and their first positions (``core``).
 
 Half of the bound is shared by all partitions, which wait for records at the same time. The other half is for
 partitions that are behind: a few of them at a time are read in large chunks, since small chunks cost more per
@@ -9,7 +9,8 @@ record.
 A new partition counts as behind, and is first read without waiting.
 
 Chunks are handed out whole, in the order in which they arrived: while one chunk is handed out, the partitions
-of earlier chunks are read again. So no partition waits for more than one chunk of each other partition.
+whose chunks were handed out before are read again. So no partition waits for more than one chunk of each
+other partition.
 """
 
 from __future__ import annotations
@@ -58,12 +59,12 @@ class _Source:
         return self.buffer[0].offset if self.buffer else self.position
 
     async def wait_drained(self) -> None:
-        """Return once all records have been handed out."""
+        """Return once all fetched records of the partition have been handed out."""
         while self.buffer:
             await self._wait()
 
     async def wait_drained_or_paused(self) -> None:
-        """Return once all records have been handed out, or the partition is paused."""
+        """Return once all fetched records of the partition are handed out, or the partition is paused."""
         while self.buffer and not self.is_paused:
             await self._wait()
 
@@ -73,7 +74,7 @@ class _Source:
 
 
 class Fetching:
-    """The partitions that a member reads; none at first. All calls are on the client's loop."""
+    """The partitions that a member reads, initially none. All calls are on the client's loop."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class Fetching:
         selection: TagSelection | None = None,
         fails: bool = False,
     ) -> None:
-        """``fails``: a position whose record was deleted is an error; otherwise reading continues past it."""
+        """``fails``: a position whose record was deleted is an error; else deleted records are skipped."""
         self._open = open_partition
         self._prefetch_bytes = prefetch_bytes
         self._linger_s = linger_s
@@ -102,7 +103,7 @@ class Fetching:
         self.failures: list[tuple[_Source | None, Exception]] = []  # each is raised once
 
     async def start(self, positions: dict[TopicPartition, int]) -> None:
-        """Read these partitions, and no others, from now on."""
+        """From now on read these partitions and no other partitions."""
         await self.stop()
         for target, position in positions.items():
             self._sources[target] = _Source(self._open(target), position)
@@ -125,7 +126,10 @@ class Fetching:
         self._changed.set()
 
     async def seek(self, target: TopicPartition, position: int) -> None:
-        """Continue at another position. Raises ``KeyError`` for a partition of another member."""
+        """Continue at another position of a partition.
+
+        Raises ``KeyError`` if this member does not read the partition.
+        """
         before = self._sources[target]
         buffers = {each: source for each, source in self._sources.items() if each != target}
         if before.task is not None:
@@ -147,13 +151,13 @@ class Fetching:
         self._changed.set()
 
     def is_paused(self, target: TopicPartition) -> bool:
-        """Whether no records of a partition are handed out."""
+        """Whether a partition is paused: none of its records are handed out."""
         source = self._sources.get(target)
         return source is not None and source.is_paused
 
     @property
     def lag(self) -> dict[TopicPartition, int]:
-        """The lag in records, as last seen, by partition; without partitions that have no response yet."""
+        """The lag in records, by partition, at the last response; without partitions that had no response."""
         return {
             target: records_left(source.next_offset, source.start, source.end)
             for target, source in self._sources.items()
@@ -168,7 +172,7 @@ class Fetching:
     async def take(self, count_max: int, wait_s: float) -> list[Message]:
         """Records of one partition, in order; an empty list if no record comes in time.
 
-        Raises the errors that ended readers, one error at a time.
+        If errors have ended the reading of partitions, each call raises one of these errors.
         """
         deadline = asyncio.get_running_loop().time() + wait_s
         while True:
@@ -207,7 +211,7 @@ class Fetching:
             self.fail(error, source)
 
     async def _read_once(self, source: _Source, bytes_max: int, *, wait: Duration) -> bool:
-        """Read a chunk. True if more can be read now. Raises a permanent error."""
+        """Read a chunk. True if more records can be read now. Raises only permanent errors."""
         try:
             chunk = await source.partition.read(
                 source.position, max_bytes=bytes_max, wait=wait, **self._lists

@@ -17,7 +17,10 @@ from raftlog.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Records of one partition, in order. Valid until the ``Place`` of the partition changes."""
+    """Records of one partition from one take, in order.
+
+    Invalid once the ``Place`` of the partition changes.
+    """
 
     target: TopicPartition
     place: Place
@@ -26,7 +29,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Records of a partition that was paused after a take, by the offset of the first record."""
+    """The records to give back of a partition that was paused after a take: all from ``offset`` on."""
 
     target: TopicPartition
     place: Place
@@ -35,7 +38,10 @@ class Unread:
 
 @dataclass(slots=True)
 class Claim:
-    """The last of some records, and the epoch of their take. Done once they may be handed out."""
+    """A request to commit records up to ``last``, taken in ``epoch``.
+
+    ``is_done`` is true once the records may be handed out.
+    """
 
     last: Message
     epoch: int
@@ -47,9 +53,10 @@ class Claim:
 
 
 class Takes:
-    """Takes of one consumer. A take outlives a cancelled caller, and the next call gets its records.
+    """The takes of one consumer.
 
-    Otherwise these records would be lost: the core counts them as handed out, and later commits pass them.
+    A take continues when its caller is cancelled; the next caller gets the records. Otherwise the records
+    would be lost: the core counts them as handed out, so later commits would skip them.
     """
 
     def __init__(self, core: ConsumerCore) -> None:
@@ -59,9 +66,10 @@ class Takes:
     async def next(
         self, count_max: int, wait_s: float, unread: Unread | None
     ) -> asyncio.Task[Taken | None] | None:
-        """A take that has ended, or None if an earlier take does not end in time. On the client's loop.
+        """Return a completed take, or None if an earlier take does not complete in time.
 
-        The take is returned again until ``done``. ``unread`` records are given back, to be handed out later.
+        On the client's loop. Calls before ``done`` return this take again. ``unread`` records are given back,
+        to be handed out later.
         """
         if unread is not None:
             await self._core.read_again(unread.target, unread.place, unread.offset)
@@ -79,7 +87,10 @@ class Takes:
         return self._task
 
     async def _is_due(self, taken: Taken | None) -> bool:
-        """Whether records of a cancelled call may be handed out. Records of a paused partition go back."""
+        """Whether the records of a cancelled call may be handed out.
+
+        Records of a paused partition are given back.
+        """
         if taken is None or taken.place != self._core.place(taken.target):
             return False
         if self._core.is_paused(taken.target):
@@ -100,7 +111,7 @@ class Takes:
 
 
 class Handed:
-    """Records that were handed out and are not all handled. They belong to the user's thread."""
+    """The records of the newest take that are not handled yet. For the user's thread."""
 
     def __init__(self, core: ConsumerCore) -> None:
         self._core = core
@@ -119,7 +130,7 @@ class Handed:
         self._taken, self._messages, self._version = taken, taken.messages[::-1], -1
 
     def next(self) -> Message | None:
-        """Acknowledge the last record, and return the next one, or None."""
+        """Acknowledge the record that was returned last, and return the next record, or None."""
         self.done()
         core = self._core
         if not self._messages or (self._version != core.version and not self._are_due()):
@@ -132,9 +143,10 @@ class Handed:
         return self._last
 
     def batch(self, count_max: int) -> tuple[list[Message], BatchTransactionCore] | None:
-        """At most ``count_max`` records, and their transaction, which has not begun.
+        """Return at most ``count_max`` records, and their transaction, which has not begun.
 
-        With ``exactly_once`` all records: after an abort of some, the others would be handed out too early.
+        With ``exactly_once`` the batch has all records of the take: if some were aborted, the remaining
+        records would be handed out before them.
         """
         generation = self._core.generation  # read first: the epoch ends before the next generation begins
         first, taken = self.next(), self._taken
@@ -147,7 +159,10 @@ class Handed:
 
     @contextlib.contextmanager
     def claiming(self, messages: Sequence[Message]) -> Iterator[Claim]:
-        """Put these records, the newest ones, back at the end of the block unless they are claimed."""
+        """At the end of the block, put ``messages`` back unless they are claimed.
+
+        ``messages`` are the records handed out last.
+        """
         claim = Claim(messages[-1], self._taken.place[0] if self._taken else -1)
         try:
             yield claim
@@ -157,7 +172,7 @@ class Handed:
                 self._last, self._core.is_handling = None, False
 
     def unread(self) -> Unread | None:
-        """The remaining records of a paused partition, if a take is due; None if there are none."""
+        """The records to give back before the next take, because their partition is paused; or None."""
         taken = self._taken
         if taken is None or not self._are_left():
             return None

@@ -34,7 +34,7 @@ LEAVE_AGAIN_S: Final = 0.2  # while a join is in progress
 
 
 class Membership:
-    """One member, which keeps its id in all generations. ``owned``: its partitions in ``generation``."""
+    """One member, which keeps its id in all generations. ``owned`` are its partitions in ``generation``."""
 
     def __init__(self, session: Session, options: ConsumerOptions) -> None:
         self._session = session
@@ -48,8 +48,8 @@ class Membership:
     async def join(self, topics: Sequence[str]) -> frozenset[TopicPartition]:
         """Join with these topics, or join again, and get this member's partitions.
 
-        Raises ``MemberNotFound``, ``StaleGeneration`` or ``RebalanceInProgress`` if the group has a newer
-        generation meanwhile: join again.
+        Raises ``MemberNotFound``, ``StaleGeneration`` or ``RebalanceInProgress`` if the group begins a newer
+        generation during the call: join again.
         """
         self._joining = asyncio.create_task(self._join(topics, self._claims()))
         self._joining.add_done_callback(_seen)
@@ -62,7 +62,10 @@ class Membership:
         return self.owned
 
     async def heartbeat(self, wait_ms: int | None = None) -> bool:
-        """Whether the member must join again. The response may wait: a third of the session by default."""
+        """Send a heartbeat; return whether the member must join again.
+
+        The broker may delay its response, by default for a third of the session timeout.
+        """
         if wait_ms is None:
             wait_ms = self._options.session_timeout_ms // HEARTBEATS_PER_SESSION
         body = wire.HeartbeatGroup(generation=self.generation)
@@ -83,8 +86,8 @@ class Membership:
         """The committed offsets of the group; empty if the group does not exist yet.
 
         Raises ``OffsetsPending`` while an open transaction may still commit an offset of this member's
-        partitions: otherwise the input of its predecessor would be processed twice. The call takes a third of
-        the session timeout at most.
+        partitions: otherwise records that another member has processed could be processed twice. The call
+        takes a third of the session timeout at most.
         """
         query = {"lag": "false", "stable": "true"}
         if not self._options.assigned:
@@ -108,9 +111,10 @@ class Membership:
         rewinds: bool,
         limit_s: float | None = None,
     ) -> None:
-        """Commit the next offsets to read, as of a generation. Raises the error that fences this member.
+        """Commit the next offsets to read, as a member of ``generation``.
 
-        Temporary errors are raised after ``limit_s``; None for the time limit of the client's retries.
+        Raises the error that fences this member. Temporary errors are retried for ``limit_s`` seconds, or if
+        it is None for the retry timeout of the client.
         """
         body = wire.CommitOffsets(
             offsets=[
@@ -128,7 +132,7 @@ class Membership:
         """Leave the group, so that other members need not wait for the end of the session.
 
         A join in progress, on another connection, may reach the coordinator after the leave. So the member
-        repeats the leave until that join has its answer.
+        repeats the request to leave until the join has its answer.
         """
         joining, clock = self._joining, self._session.clock
         ends_s = clock.monotonic() + LEAVE_S
@@ -148,10 +152,12 @@ class Membership:
         )
 
     def _claims(self) -> list[wire.TopicPartitions] | None:
-        """The partitions that the member owns, if the next assignment may withhold some; otherwise None.
+        """The partitions that the member owns, if it offers the cooperative strategy; otherwise None.
 
-        Brokers know the partitions of a member, but not which of them it has lost. Eager assignments withhold
-        no partitions, and there the knowledge of brokers is better, since fewer partitions move.
+        Brokers know which partitions a member had, but not which of these it has lost. A cooperative
+        assignment withholds partitions that another member still owns, so it needs the member's own list.
+        Eager assignments withhold no partitions; for these the brokers' list is better, since fewer
+        partitions move.
         """
         return _listed(self.owned) if COOPERATIVE in self._options.strategies else None
 
@@ -180,7 +186,7 @@ class Membership:
                 continue  # the request waited as long as it may; the member still counts as joining
 
     async def _parked(self, operation: Operation[Answer], body: msgspec.Struct) -> Answer:
-        """The answer to a request that waits for other members, perhaps longer than the client's retries."""
+        """The answer to a request that waits for other members, perhaps longer than the retry timeout."""
         session = self._session
         return await session.call(
             operation,
@@ -193,7 +199,7 @@ class Membership:
         )
 
     def _plan(self, joined: wire.JoinedGroup) -> dict[str, list[wire.TopicPartitions]] | Literal["auto"]:
-        """The assignment by the client's own strategy; brokers compute those of other strategies."""
+        """The assignment, if the group uses a strategy of this client; otherwise ``auto`` for the broker."""
         own = self._options.assignors.get(joined.strategy)
         if own is None:
             return "auto"

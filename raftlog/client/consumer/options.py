@@ -36,7 +36,7 @@ TRANSACTIONAL_ID_MAX: Final = 249
 
 
 class DecoderSettings(TypedDict, total=False):
-    """Options for decoding records, on the thread of the client's event loop."""
+    """Functions that decode records; they run on the thread of the client's event loop."""
 
     key: Decoder | None  # None: keys are bytes; else a function of bytes, such as ``bytes.decode``
     value: Decoder | None  # None: values are bytes; else a function of bytes, such as ``json.loads``
@@ -172,7 +172,10 @@ def _chosen(name: str, text: str, choices: tuple[Choice, ...]) -> Choice:
 
 
 def transactional_id_of(group: str, member: str) -> str:
-    """The transactional id of a group member. No name has a ``~``, so no two members share an id."""
+    """The transactional id of a group member.
+
+    Names of groups and members have no ``~``, so no two members share an id.
+    """
     made = f"{group}~consumer~{member}"
     if len(made) <= TRANSACTIONAL_ID_MAX:
         return made

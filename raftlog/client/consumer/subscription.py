@@ -1,7 +1,7 @@
 """Finds the topics with which a member joins: named topics, or all whose names match a pattern.
 
-Decides: when a topic counts as missing, and how that is reported. Leaves to others: waiting for a topic:
-brokers wait for a named topic, the member for matches of a pattern (``core``).
+Decides: when a topic counts as missing, and how that is reported. Leaves to others: waiting for a topic.
+Brokers wait for a named topic, and the member waits for topics that match a pattern (``core``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class TopicsPort(Protocol):
 
 
 class Subscription:
-    """The topics of a consumer: names, or matches of a pattern at the last look, never internal topics."""
+    """The topics of a consumer: given names, or the topics that matched a pattern at the last call of
+    ``look``. A pattern never matches internal topics.
+    """
 
     def __init__(self, options: ConsumerOptions, topics: TopicsPort, clock: Clock) -> None:
         self.topics = options.topics
@@ -45,7 +47,7 @@ class Subscription:
         self._told = set[str]()  # names and patterns reported as missing
 
     async def look(self) -> bool:
-        """Find the present topics. True if there are any.
+        """Find the topics that exist now. True if there is at least one topic to read.
 
         A missing topic is logged once, or with ``missing="raise"`` raised as ``TopicNotFound``.
         """
@@ -81,7 +83,7 @@ class Subscription:
                 raise
 
     def _report(self, missing: TopicNotFound) -> None:
-        """Raise the error, or log it once."""
+        """Raise the error with ``missing="raise"``; otherwise log it, once."""
         if self._raises:
             self.missing = missing
             raise missing

@@ -18,12 +18,12 @@ LOOP_CLOSED: Final = "the event loop on which the handler was decorated is close
 
 
 class Calls(Protocol):
-    """Runs calls of a worker's function."""
+    """Calls a worker's function, in threads or as coroutines."""
 
     async def __call__(self, message: Message) -> None:
         """Call the function. Raises only subclasses of ``Exception``, see ``raftlog.client.user_code``.
 
-        Raises ``ProcessEnd`` also for a call that cannot begin: the record has not failed.
+        Raises ``ProcessEnd`` also if the call cannot begin: then the record does not count as failed.
         """
 
     def close(self) -> None:
@@ -48,7 +48,7 @@ class ThreadCalls:
         await call
 
     def close(self) -> None:
-        """Begin no more calls; see ``Calls``. Calls that have begun continue."""
+        """Begin no more calls; see ``Calls``. Running calls continue."""
         self._pool.shutdown(wait=False)
 
 

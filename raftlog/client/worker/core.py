@@ -1,14 +1,16 @@
 """Runs one worker on the client's loop: takes records from its consumer and calls a function for each.
 
-Decides: when a call begins, what is acknowledged, and when no more records are taken. A rebalance waits for
-the calls that have begun; records that have not begun are dropped, since their next owner gets them.
+Decides: when a call begins, which records are acknowledged, and when no more records are taken. A rebalance
+waits for the running calls; records whose call has not begun are dropped, since the next owner of the
+partition gets them.
 
 A record is in a retry topic only when its retry is due: until then it is a delayed message. No offset after
-an unhandled record of a partition is committed. So a crash repeats records that were handled after it, and
-loses no record.
+an unhandled record of a partition is committed. So after a crash, records that were handled after that record
+are handled again, and no record is lost.
 
-With ``at_most_once`` a worker takes no more records than it may handle at a time, and commits them before
-their calls begin. From then on neither the end of the worker nor a rebalance drops them, only a crash does.
+With ``at_most_once`` a worker takes no more records than it may handle at a time, and commits these records
+before their calls begin. After the commit a record is lost only by a crash, not by a rebalance or the end of
+the worker.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _log = client_logger()
 
 
 class Progress:
-    """The progress of one partition, whose records are handled in any order.
+    """The progress in one partition, whose records are handled in any order.
 
     A record counts for commits only if all earlier records are handled, too.
     """
@@ -66,7 +68,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A record as it was taken, and as its producer sent it."""
+    """A record in two forms: as it was taken from a topic or retry topic, and as its producer sent it."""
 
     taken: Message
     record: FailedRecord
@@ -75,7 +77,7 @@ class _Job:
 
     @property
     def message(self) -> Message:
-        """The argument of the function: the record at its first position, also if a retry topic had it."""
+        """The argument of the function: the record with its original topic, partition and offset."""
         sent = self.record
         return Message(*sent.origin, sent.timestamp_ms, sent.key, sent.value, sent.headers, self.taken.crc)
 
@@ -93,7 +95,10 @@ class Records(Protocol):
         """The epoch, and records of one partition; an empty list if no record comes in time."""
 
     async def claim(self, message: Message, epoch: int) -> bool:
-        """Commit this taken record and all earlier ones. False if they must not be handled now."""
+        """Commit this record and all earlier records of its partition.
+
+        False if they must not be handled now.
+        """
 
     def acknowledge(self, message: Message) -> None:
         """Mark a message and all earlier messages of the partition as processed."""
@@ -103,7 +108,7 @@ class Records(Protocol):
 
 
 class WorkerCore:
-    """A worker that runs once."""
+    """A worker. ``run`` can be called only once."""
 
     def __init__(
         self, options: WorkerOptions, consumer: Records, failures: Failures, call: Call, clock: Clock
@@ -148,7 +153,7 @@ class WorkerCore:
             await asyncio.wait(self._calls)
 
     def stop(self, error: BaseException | None = None) -> None:
-        """Begin no more calls; ``run`` returns once those that have begun are over."""
+        """Begin no more calls; ``run`` returns once the running calls end."""
         if not self._ended.done():
             self._ended.set_result(error)
 
@@ -211,7 +216,7 @@ class WorkerCore:
         self._held_bytes = 0
 
     def _as_sent(self, message: Message) -> FailedRecord:
-        """The record as its producer sent it. Without a retry topic it has no failed attempts."""
+        """The record as its producer sent it, with its failed attempts: 0 if it is not from a retry topic."""
         if message.topic in self._retry_topics:
             with contextlib.suppress(InvalidRecord):
                 return FailedRecord.from_retry(
@@ -229,7 +234,11 @@ class WorkerCore:
         )
 
     def _lane(self, record: FailedRecord) -> Hashable:
-        """The lane of a record. A retry has the lane of its first topic, so calls of a key never overlap."""
+        """The lane of a record.
+
+        A record from a retry topic has the lane of its original topic, so that calls for one key never
+        overlap.
+        """
         order, origin = self.options.order, record.origin
         if order == "partition":
             return origin.topic, origin.partition
@@ -275,7 +284,10 @@ class WorkerCore:
                 self._consumer.acknowledge(last)
 
     async def _attempt(self, job: _Job) -> BaseException | None:
-        """Call the function, and store a failed record. Returns or raises the error that ends the worker."""
+        """Call the function, and store the record if the call fails.
+
+        Returns or raises the error that ends the worker.
+        """
         try:
             with tracing.processing(*job.record.origin, job.record, self.options.consumer.group):
                 await self._call(self.options.decoders.decode(job.message))

@@ -1,10 +1,10 @@
 """Stores records whose call failed: for a retry, or as dead letters; or ends the worker.
 
-Decides: which of the three happens, and how the retry and dead-letter topics are created. These topics take
-every record that their source takes, also if its limit is raised later: their own limit follows when the
-worker starts, and when a record is refused. A record to retry is a delayed message for the retry topic, so
-the worker does not hold it. Leaves to others: the format of the records (``raftlog.records.failures``), and
-when they are due (the brokers).
+Decides: which of these three happens, and how the retry and dead-letter topics are created. These topics must
+take every record of their source topic, even if the size limit of the source is raised later. So the worker
+raises their limits when it starts, and when one of these topics refuses a record. A record to retry is a
+delayed message for the retry topic, so the worker does not hold it. Leaves to others: the format of the
+records (``raftlog.records.failures``), and when they are due (the brokers).
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Append(Protocol):
     """A coroutine function that stores a record."""
 
     async def __call__(self, topic: str, partition: int, record: Record, delay_ms: int) -> None:
-        """Return once the record is committed; with a delay it is stored in its topic that much later.
+        """Return once the record is committed.
 
-        Raises ``RaftlogError``.
+        With a delay, the record is stored in its topic after the delay. Raises ``RaftlogError``.
         """
 
 
@@ -64,7 +64,7 @@ class Failures:
         self._topics: AsyncTopics | None = None
 
     async def make_topics(self, topics: AsyncTopics) -> None:
-        """Create missing retry and dead-letter topics, and raise the limits of existing ones.
+        """Create missing retry and dead-letter topics, and raise the size limits of existing topics.
 
         Raises ``TopicNotFound`` for a missing source topic, and ``InvalidRequest`` for pauses that are longer
         than a retry topic keeps records.
@@ -88,9 +88,10 @@ class Failures:
                     _check_pauses(self._options.retry, found)
 
     async def put_aside(self, failed: FailedRecord, error: Exception) -> None:
-        """Store a failed record in the retry or the dead-letter topic. Raises ``error`` if neither is used.
+        """Store a failed record in the retry or the dead-letter topic.
 
-        A record that the retry topic refuses becomes a dead letter.
+        Raises ``error`` if the worker uses neither. A record that the retry topic refuses becomes a dead
+        letter.
         """
         retry, group = self._options.retry, self._options.consumer.group
         topic = failed.origin.topic
@@ -111,7 +112,7 @@ class Failures:
             raise error
 
     async def _give_up(self, topic: str, failed: FailedRecord) -> None:
-        """Store a dead letter; without its contents if the topic refuses it with them."""
+        """Store a dead letter. If the topic refuses it, store it without its contents."""
         try:
             await self._store(topic, failed, failed.as_dead_letter(), 0)
         except InvalidRequest as error:
@@ -119,10 +120,11 @@ class Failures:
             await self._store(topic, failed, failed.without_contents().as_dead_letter(), 0)
 
     async def _store(self, topic: str, failed: FailedRecord, record: Record, delay_ms: int) -> None:
-        """Retry until a record is stored, also while brokers are down or full. A retry may store it twice.
+        """Retry until a record is stored, also while brokers are down or full.
 
-        A delayed record is sent as JSON, whose limits are narrower than those of a batch: a refused record is
-        stored without a delay. Raises ``InvalidRequest`` if that is refused, too.
+        A retry may store the record twice. A delayed record is sent as JSON, whose limits are narrower than
+        those of a batch: a refused record is stored without a delay. Raises ``InvalidRequest`` if it is
+        refused without a delay, too.
         """
         attempts = 0
         while True:
@@ -146,7 +148,11 @@ class Failures:
     async def _append_wider(
         self, topic: str, partition: int, record: Record, delay_ms: int, source_name: str
     ) -> None:
-        """Append a record. Raises ``NotSent``, to try again, if the limit of the topic was too low."""
+        """Append a record.
+
+        Raises ``NotSent``, so that the caller tries again, if the size limit of the topic was too low and is
+        now raised.
+        """
         try:
             await self._append(topic, partition, record, delay_ms)
         except RecordTooLarge as error:
@@ -161,14 +167,14 @@ class Failures:
 
 
 def _limit_for(source: bodies.TopicDescription) -> int:
-    """The limit of a topic that takes all records of its source, with the headers of failed records."""
+    """The size limit of a topic for all records of its source, with the headers added to failed records."""
     return limit_for(int(source.config[LIMIT]))
 
 
 async def _follow(
     topics: AsyncTopics, topic: bodies.TopicDescription, source: bodies.TopicDescription
 ) -> bool:
-    """Raise the limit of a retry or dead-letter topic to its source's limit. True if it was lower."""
+    """Raise the size limit of a retry or dead-letter topic as its source requires. True if it was too low."""
     wanted = _limit_for(source)
     is_lower = int(topic.config[LIMIT]) < wanted
     if is_lower:
@@ -179,7 +185,7 @@ async def _follow(
 async def _found_or_made(
     topics: AsyncTopics, name: str, source: bodies.TopicDescription, config: Mapping[str, bodies.SettingValue]
 ) -> bodies.TopicDescription:
-    """The description of a topic, which is created if it is missing."""
+    """The description of a topic. Creates the topic if it is missing."""
     for left in reversed(range(CREATIONS_MAX)):
         try:
             return await topics.describe(name)

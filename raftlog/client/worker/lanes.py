@@ -10,7 +10,7 @@ Item = TypeVar("Item")
 
 
 class Lanes(Generic[Item]):
-    """Items in the order of their arrival; an item waits for all earlier items of its lane."""
+    """Items in the order of their arrival. An item waits until all earlier items of its lane are done."""
 
     def __init__(self) -> None:
         self._waiting: dict[Hashable, deque[Item]] = {}
@@ -53,7 +53,7 @@ class Lanes(Generic[Item]):
             self._ready.append(lane)
 
     def clear(self) -> None:
-        """Forget waiting items. Lanes with an item that has begun stay busy."""
+        """Forget the waiting items. A lane with a running item stays busy."""
         self._waiting.clear()
         self._ready.clear()
         self._count = 0

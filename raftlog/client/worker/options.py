@@ -25,10 +25,10 @@ ATTEMPTS_MAX: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The pauses before retries of a failed record: ``first``, then twice as long each time, up to ``max``.
+    """The pauses before retries of a failed record: ``first``, then each pause twice as long, up to ``max``.
 
-    Each pause is shortened at random, by up to a half. ``attempts`` counts all calls, including the first.
-    Raises ``ValueError`` that names the option.
+    Each pause is shortened at random, by up to a half. ``attempts`` is the maximum number of calls, including
+    the first. Raises ``ValueError`` that names the option.
     """
 
     first: Duration = "1s"
@@ -81,7 +81,7 @@ class WorkerOptions:
 
     @property
     def puts_aside(self) -> bool:
-        """Whether there are retry topics. A redrive of dead letters uses them, too."""
+        """Whether the worker has retry topics, for retries or for redriven dead letters."""
         return self.retry is not None or self.dead_letter
 
 

@@ -1,4 +1,4 @@
-"""Runs the workers of one client, which begin and end together."""
+"""Runs the workers of one client: all begin and end together."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEFAULTS: Final = {
 
 
 class Registered(NamedTuple):
-    """A worker that will run."""
+    """A decorated function with its options: a worker that ``run`` will start."""
 
     options: WorkerOptions
     make_calls: Callable[[], Calls]
@@ -71,7 +71,7 @@ class Workers:
         return next((error for error in ended if error is not None), None)
 
     def stop(self) -> None:
-        """Begin no more calls; ``run`` returns once those that have begun are over."""
+        """Begin no more calls; ``run`` returns once the running calls end."""
         self._is_stopping = True
         for core in self._cores:
             core.stop()
@@ -110,10 +110,10 @@ class Workers:
 def stopped_by_signals(stop: Callable[[], None], asked: bool | None) -> Iterator[None]:
     """Let SIGINT, SIGTERM and SIGHUP call ``stop`` during the block, in the main thread only.
 
-    A second SIGINT or SIGTERM has its usual effect. A second SIGHUP has none: the shell and the kernel may
-    both send SIGHUP when a terminal is closed. ``asked``: True takes all signals, None the signals for which
-    the application has no handler, and False none. A handler that the application installs meanwhile stays,
-    and so does ``nohup``.
+    A second SIGINT or SIGTERM has its usual effect. A second SIGHUP has no effect: the shell and the kernel
+    may both send SIGHUP when a terminal is closed. With ``asked`` True all three signals call ``stop``, with
+    None only signals for which the application has no handler, with False no signal. A handler that the
+    application installs during the block stays installed, and SIGHUP stays ignored under ``nohup``.
     """
     if asked is False or threading.current_thread() is not threading.main_thread():
         yield
