@@ -120,7 +120,7 @@ class Scheduling:
                 self._put(name, replace(self._state.schedules[name], failed=reason))
 
     def fail_of(self, topic: TopicKey, reason: str) -> None:
-        """Fail the schedules of a deleted topic, including paused ones."""
+        """Mark the schedules of a deleted topic as failed, including paused schedules."""
         for name in self._of(topic):
             if not self._state.schedules[name].failed:
                 self._put(name, replace(self._state.schedules[name], failed=reason))
@@ -280,7 +280,7 @@ class Scheduling:
         self._look_at(name, next_ms)
 
     def _instants(self, name: str, schedule: Schedule, first_ms: int) -> tuple[list[int], int]:
-        """The instants that fire now, and the newest instant that is due."""
+        """The instants that fire now, and the newest instant that is due, which may be a missed instant."""
         wall_ms = self._draft.wall_ms
         due = cron.newest(schedule.cron, schedule.time_zone, schedule.after_ms, wall_ms, MISSED_MAX + 1)
         in_time = [instant for instant in due if instant > wall_ms - LATE_MS_MAX]

@@ -16,7 +16,7 @@ from raftlog.wire.lag import records_left
 class Backlog:
     """The records of a partition that a group has not consumed: from ``first`` on.
 
-    ``time_ms`` is the timestamp of the first committed record, or None if there is no such record.
+    ``time_ms`` is the timestamp of the first committed record among them, or None if there is no such record.
     """
 
     first: int

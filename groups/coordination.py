@@ -81,10 +81,10 @@ class Coordination:
         sweep_every_ms: int = SWEEP_MS,
         knows_time: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``known_until`` has the ends of sessions from earlier decisions of this leader, which were dropped.
+        """``known_until`` has the ends of sessions from earlier, dropped decisions of this leader.
 
-        ``knows_time`` says whether the brokers agree on a time. Leases that begin while they do not are
-        marked.
+        ``knows_time`` says whether the brokers agree on a time. Leases that begin while the brokers do not
+        agree are marked.
         """
         self._outputs = Outputs(state.copy(), tally or Tally(), knows_time)
         self._topics = topics
@@ -292,7 +292,7 @@ class Coordination:
     def _add_offsets(
         self, request_id: RequestId, ask: AddOffsets, now_ms: int, wall_ms: int, *, is_open: bool = False
     ) -> None:
-        """Store all offsets of the request, or none. They count once the transaction is committed.
+        """Store all offsets of the request, or none. The offsets count once the transaction is committed.
 
         The first offsets of a transaction wait until it is confirmed that the transaction ``is_open``.
         """
@@ -332,7 +332,7 @@ class Coordination:
         self._outputs.answer(request_id, Done())
 
     def _check_committer(self, ask: Commit | AddOffsets, now_ms: int) -> None:
-        """Raise an error if the sender of a commit is not a member that may commit these partitions."""
+        """Raise an error if the sender of a commit may not commit offsets of these partitions."""
         if ask.generation < 0 and not ask.member_id:
             self._check_unused(ask.group, "commit as a member, with member_id and generation", known=False)
             return

@@ -231,7 +231,7 @@ class Membership:
             self._waiting[request_id] = _Waiting(_Kind.HEARTBEAT, ask.member_id, until_ms)
 
     def leave(self, request_id: RequestId, ask: Leave, now_ms: int, wall_ms: int) -> None:
-        """Remove a member, and answer once the removal is written. For a former member, answer at once."""
+        """Remove a member, and answer once the removal is written. If it is no member, answer at once."""
         if ask.member_id in self.group.members and now_ms < self._rests_until_ms:
             self._leaving.setdefault(ask.member_id, []).append(request_id)
             return
@@ -460,7 +460,7 @@ class Membership:
     # Parts.
 
     def _check_join(self, ask: Join) -> None:
-        """Raise ``Conflict`` for a full group or other tags than the other members have.
+        """Raise ``Conflict`` if the group is full, or if its members have other tags.
 
         Raises ``InvalidRequest`` without a strategy that all members support.
         """

@@ -62,7 +62,7 @@ class GroupOffsets:
             del self._ends[topic_id]
 
     async def commit(self, request: Commit, *, timeout_ms: int) -> None:
-        """Commit all offsets, or none.
+        """Commit all offsets of the request, or none.
 
         Raises ``TopicNotFound``, ``PartitionNotFound``, ``OffsetOutOfRange`` for an offset above the end,
         ``InvalidRequest``, and the refusals of the coordinator.

@@ -63,5 +63,6 @@ class Topics(Protocol):
     async def first_record(self, topic: str, partition: int, offset: int) -> tuple[int, int | None]:
         """Offset and timestamp in milliseconds of the first committed record at or after an offset.
 
-        If there is no such record, the offset below which there is none, and None. Raises ``RaftlogError``.
+        Without such a record, the result is an offset below which there is no such record, and None. Raises
+        ``RaftlogError``.
         """

@@ -46,7 +46,7 @@ class Join(_Request, tag="join", frozen=True, kw_only=True):
 class Sync(_Request, tag="sync", frozen=True, kw_only=True):
     """Get the assignment of a member.
 
-    The leader sends the plan, or asks the coordinator for one (``is_auto``).
+    The group's leader sends the plan, or asks the coordinator to make the plan (``is_auto``).
     """
 
     member_id: str

@@ -164,9 +164,7 @@ class GroupService:
         return partition, await self._coordinators.at_leader(partition, confirmed, deadline)
 
     def coordinator_of(self, group: str) -> tuple[int, NodeId | None] | None:
-        """The partition of a group and its leader, as far as this broker knows; None if ``__offsets`` is
-        unknown.
-        """
+        """The partition of a group, and its leader as this broker knows it; None without ``__offsets``."""
         count = self._topic.partition_count
         if count is None:
             return None

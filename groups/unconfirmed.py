@@ -59,7 +59,7 @@ class Unconfirmed:
         return has_waited
 
     def ended(self, end: EndOffsets) -> list[tuple[RequestId, AddOffsets]]:
-        """Take the waiting offsets of a producer, for the transaction that has ended and for earlier ones."""
+        """Take the waiting offsets of a producer for the ended transaction and for earlier transactions."""
         waiting = self._waiting.get((end.group, end.producer_id), NONE)
         late = [(request_id, ask) for request_id, ask in waiting.items() if ask.epoch <= end.epoch]
         for request_id, ask in late:

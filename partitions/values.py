@@ -191,9 +191,7 @@ class Consumed(NamedTuple):
 
 
 def consumed_by(groups: tuple[str, ...], known: Consumed | None) -> Consumed | None:
-    """The lowest committed offset of ``groups``; None without groups, and 0 if ``known`` is about other
-    groups.
-    """
+    """The lowest committed offset of ``groups``; None without groups, 0 if ``known`` is about others."""
     if not groups:
         return None
     return known if known is not None and known.groups == groups else Consumed(Offset(0), groups[0], groups)

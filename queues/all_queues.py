@@ -172,7 +172,7 @@ class Queues:
         self._after((look.group, look.topic), now_ms)
 
     def buried(self, bury: Bury, now_ms: int, wall_ms: int) -> None:
-        """Close a job that was stored in the dead-letter topic, or whose record no longer exists."""
+        """Close a job that was stored in the dead-letter topic, or whose record was deleted."""
         queue = self._queues.get((bury.group, bury.topic))
         if queue is not None:
             queue.buried(bury, now_ms, wall_ms)

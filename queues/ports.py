@@ -58,7 +58,7 @@ class Groups(Protocol):
         """Answer one request once all earlier rows are committed."""
 
     def write(self, *rows: Row, frees_room: bool = False) -> None:
-        """Write rows. The other methods show the rows at once."""
+        """Write rows. All other methods and properties reflect the rows at once."""
 
     def perform(self, effect: Look | Bury) -> None:
         """Start an effect once all earlier rows are committed."""

@@ -115,7 +115,7 @@ class WorkQueue:
         return bool(self._topic_id)
 
     def is_idle(self, now_ms: int) -> bool:
-        """Whether the queue has no receives and no open jobs, so that dropping this object loses no lease."""
+        """Whether dropping this object loses only jobs read ahead: unused for ``IDLE_MS``, no open jobs."""
         return not self._waiters and not len(self._jobs) and now_ms >= self._touched_ms + IDLE_MS
 
     def tick(self, now_ms: int, wall_ms: int) -> None:

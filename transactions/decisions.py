@@ -445,7 +445,7 @@ class Decisions:
         return found
 
     def _open_one(self, handle: Handle) -> tuple[str, Transaction]:
-        """Id and transaction, if it accepts batches and offsets; else raises the error for its producer."""
+        """Id and transaction, if this accepts batches and offsets; else raises the error for its producer."""
         found = self._existing(handle.transactional_id)
         error = why_closed(handle, found)
         if error is not None:
@@ -564,7 +564,7 @@ class Decisions:
 
 
 def _pause_ms(ended: int, rest_ms: int) -> int:
-    """The milliseconds until the next step: few if this step ended the maximum, since more may be left."""
+    """The milliseconds until the next step: few if this step has done its maximum, since more may be left."""
     return PAUSE_MS if ended == ENDED_MAX else rest_ms
 
 

@@ -106,7 +106,7 @@ def oldest_ms(state: TransactionsState, client: str = "") -> int | None:
 
 
 def check_committable(handle: Handle, found: Transaction, answer: bytes | None) -> None:
-    """Raise ``Conflict`` if a keyed request's transaction is ended without its answer, or the reverse."""
+    """Raise ``Conflict`` unless an answer is given exactly for the transaction of a keyed request."""
     if bool(found.request) != (answer is not None):
         raise Conflict(f"transaction {handle} belongs to one request, which commits it; wait, or abort it")
 

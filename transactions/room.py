@@ -26,7 +26,7 @@ _NEW: Final = Transaction(producer_id=0, epoch=0, state=State.EMPTY)
 class Room:
     """The room in one partition of ``__transactions``, shared by clients.
 
-    Clients are told apart by address.
+    A client is identified by its address.
     """
 
     def __init__(

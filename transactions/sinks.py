@@ -26,7 +26,7 @@ RETIRED_MAX: Final = 64  # remembered earlier runs, which cannot register again
 
 
 def check_request(ask: CommitBatch | AbortBatch) -> None:
-    """Raise ``InvalidRequest`` for a run without an epoch, the reverse, or an empty batch without a run."""
+    """Raise ``InvalidRequest`` if only one of run and run epoch is given, or an empty batch has no run."""
     if isinstance(ask, CommitBatch) and bool(ask.run) != bool(ask.run_epoch):
         raise InvalidRequest(
             "run_epoch: run and run_epoch belong together; send both, or neither", field="run_epoch"

@@ -3,8 +3,8 @@
 The log is empty at the first start of a cluster, or after a broker has lost its files. In the second case the
 broker's votes and acknowledgements are lost, too, and it must not vote before it has rejoined
 (``HardState.is_rejoining``). So a broker without a metadata log first asks all other brokers. If any of them
-knows the cluster, the broker rejoins. Only if all of them answer that they do not know it, this is the first
-start. A broker that has joined a cluster never has a first start.
+knows the cluster, the broker rejoins. This is the first start only if all of them answer that they do not
+know the cluster. A broker that has joined a cluster never has a first start.
 
 Leaves to others: opening the log (``hosted_metadata``), and rejoining (``core``).
 """

@@ -150,7 +150,7 @@ class HostedPartition:
 
     @property
     def must_begin_empty(self) -> bool:
-        """Whether the replica must not be added with its current log, but with an empty log.
+        """Whether the replica must be added with an empty log instead of its current log.
 
         The members may have compacted away tombstones beyond the end of that log.
         """

@@ -34,7 +34,7 @@ class MetadataBehind(NotYet):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaOpener:
-    """Opens the logs of a broker's replicas, with the parts of the broker that this needs."""
+    """Opens the logs of a broker's replicas. The fields are the parts of the broker that this needs."""
 
     node_id: NodeId
     logs: LogOpener

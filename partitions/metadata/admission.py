@@ -1,6 +1,6 @@
 """Decides which brokers may join the cluster: their ids and addresses must be unused.
 
-Also chooses the id of a broker without one. Leaves to others: which callers may ask
+The module also chooses a broker id if the request has none. Leaves to others: which callers may ask
 (``api.resources.joining``), the metadata of an admitted broker (``broker_commands``). Pure, like ``planner``.
 """
 

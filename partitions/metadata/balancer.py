@@ -42,7 +42,7 @@ class BalancingSettings:
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """Which brokers the active controller hears, and which it cannot use."""
+    """The brokers that the active controller hears, and the brokers that it cannot use."""
 
     heard: frozenset[NodeId]
     leaving: frozenset[NodeId]  # dead or decommissioned

@@ -176,7 +176,7 @@ class _Rows:
     def movable(self, giver: NodeId, taker: NodeId) -> _Key | None:
         """The replica of ``giver`` that is cheapest to move to ``taker``, or None.
 
-        First a replica that already moves or would move back, then a follower, then a small replica.
+        A replica that already moves, or would move back, is cheapest, then a follower, then a small replica.
         """
         able = [key for key in self._open_to(giver, self._racks[taker]) if taker not in self._rows[key]]
         return min(able, key=lambda key: self._cost(key, giver, taker), default=None)

@@ -60,7 +60,7 @@ class DrainBroker(msgspec.Struct, frozen=True, array_like=True, tag="drain_broke
 
 
 class DecommissionBroker(msgspec.Struct, frozen=True, array_like=True, tag="decommission_broker"):
-    """Move all replicas of this broker to other brokers and place none on it, or return the broker to use."""
+    """Move all replicas of this broker to other brokers and place no more here, or return it to use."""
 
     broker_id: NodeId
     decommissioned: bool = True

@@ -21,7 +21,7 @@ NAMED_MAX: Final = 5  # topics that a message names
 
 
 def check_decommission(request: DecommissionBroker, image: MetadataImage) -> DecommissionBroker:
-    """Return the command for a request to decommission a broker, or to end that.
+    """Return the command for a request to decommission a broker, or to recommission it.
 
     Raises ``InvalidRequest`` for an unknown broker, and ``Conflict`` if a partition of the broker has more
     replicas than the other brokers can hold.
@@ -47,7 +47,7 @@ def check_decommission(request: DecommissionBroker, image: MetadataImage) -> Dec
 
 
 def check_drain(request: DrainBroker, image: MetadataImage) -> DrainBroker:
-    """Return the command for a request to drain a broker, or to end that.
+    """Return the command for a request to drain a broker, or to end its drain.
 
     Raises ``InvalidRequest`` for an unknown broker, and ``Conflict`` if another broker is draining or down
     and the remaining brokers cannot hold a topic.

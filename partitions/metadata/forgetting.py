@@ -23,7 +23,7 @@ NAMED_MAX = 5  # partitions that a message names
 
 
 def check_forget(request: ForgetBroker, image: MetadataImage) -> ForgetBroker:
-    """Return the command that removes a broker; a removed broker is no error.
+    """Return the command that removes a broker. A repeated request is no error.
 
     Raises ``BrokerNotFound``, ``Conflict``.
     """

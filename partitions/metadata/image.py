@@ -158,7 +158,7 @@ class TopicInfo:
 class PlannedMove(msgspec.Struct, frozen=True, array_like=True):
     """The move of one partition in a plan, from ``replicas`` to ``target``.
 
-    Both begin with the preferred leader.
+    Both lists begin with the preferred leader.
     """
 
     name: str

@@ -34,7 +34,7 @@ class LevelWatch:
         self._asked_at = float("-inf")
 
     async def due(self, image: MetadataImage, heard: frozenset[NodeId]) -> SetFeatureLevel | None:
-        """The command that raises the feature level if all brokers in use support a higher one, else None."""
+        """The command that raises the feature level if all brokers in use support a higher level, or None."""
         brokers = [node for node in image.brokers if image.is_in_use(node)]
         now = self._host.clock.monotonic()
         is_due = image.feature_level < self._level and now - self._asked_at >= ASK_AGAIN_S

@@ -91,7 +91,7 @@ def has_majority(image: MetadataImage, voters: Sequence[NodeId]) -> bool:
 def find_topic(image: MetadataImage, name: str, topic_id: TopicId | None = None) -> TopicInfo:
     """The topic with this name.
 
-    Raises ``TopicNotFound`` if there is none, or if it has another id than ``topic_id``.
+    Raises ``TopicNotFound`` if no topic has the name, or if the topic has another id than ``topic_id``.
     """
     topic = image.topics.get(name)
     if topic is None:

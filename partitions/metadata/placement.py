@@ -131,7 +131,7 @@ HolderType = TypeVar("HolderType", bound=_Holder)
 def _least_loaded(holders: Sequence[HolderType], count: int, *, with_leader: bool) -> list[HolderType]:
     """Choose up to ``count`` holders of the lowest load.
 
-    ``with_leader``: if possible, one chosen holder leads no more partitions than any other holder.
+    ``with_leader``: if possible, choose a holder that leads no more partitions than any other holder.
     """
     order = sorted(holders, key=_by_load)
     taken = order[:count]

@@ -78,7 +78,7 @@ Absolute = DeleteTopic | AlterTopicConfig | MoveReplicas | DrainBroker | Decommi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerLimits:
-    """Limits of a cluster's numbers of topics, partitions and replicas."""
+    """Limits of the replicas on one broker, and of the partitions in the cluster."""
 
     replicas_per_broker_max: int = 4_000
     partitions_max: int = 20_000  # of the cluster

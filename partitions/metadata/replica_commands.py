@@ -51,8 +51,7 @@ def set_replicas(image: MetadataImage, command: SetReplicas, version: int) -> Ap
 
 
 def replicas_changed(image: MetadataImage, command: ReplicasChanged, version: int) -> Applied:
-    """Store the voters that a leader reports. A report with an older membership than the stored one changes
-    nothing.
+    """Store the voters that a leader reports. A report older than the stored one changes nothing.
 
     The report must name the version of the current target: a late report about an earlier target may name
     equal brokers although the group's membership has changed since.

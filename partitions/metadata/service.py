@@ -7,7 +7,7 @@ which broker leads (Raft).
 A repeatable request (a second execution changes nothing, however late) is tried until its time limit. Any
 other request is tried again only while it definitely has not happened; after that its caller gets
 ``CommitUnknown`` and reads the metadata. A refusal that follows an attempt with unknown outcome is itself
-uncertain. A request about a topic names the topic id, so it cannot affect a later topic of that name.
+uncertain. A request about a topic names the topic id, so it cannot affect a later topic with an equal name.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ _REPEATABLE: Final = (
     ProposePlan,
     CurrentVersion,
 )
-"""Requests whose second execution changes nothing, even if other requests were carried out in between."""
+"""Requests that are harmless if carried out twice: a late second execution undoes no other change."""
 
 AboutTopic = DeleteTopic | AlterTopicConfig | MoveReplicas
 
@@ -376,8 +376,7 @@ class Controller:
         return proposal
 
     async def change_plan(self, request: StartPlan | EndPlan, timeout_ms: int) -> MetadataImage:
-        """Begin or end a plan, and return the metadata after the change. Moves under way continue after the
-        end.
+        """Begin or end a plan, and return the metadata after the change. Moves under way continue.
 
         Raises ``PreconditionFailed``, ``Conflict``, ``InvalidRequest``, ``NoLeader``, ``CommitUnknown``.
         """

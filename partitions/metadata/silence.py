@@ -36,8 +36,9 @@ class WatchedSilence:
         return self._silent_ms
 
     def look(self, now_ms: float, is_heard: Mapping[NodeId, bool]) -> None:
-        """Add the time since the last look to the silence of the brokers that are not heard; set the others
-        to 0.
+        """Add the time since the last look to the silence of each broker that is not heard.
+
+        The silence of a broker that is heard becomes 0.
         """
         since_ms = now_ms if self._looked_at_ms is None else self._looked_at_ms
         step_ms = min(max(now_ms - since_ms, 0.0), self._step_ms_max)

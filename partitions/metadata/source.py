@@ -9,7 +9,7 @@ from partitions.metadata.image import MetadataImage
 
 
 class CurrentMetadata(Protocol):
-    """The metadata of this broker, with a method that confirms them with the active controller."""
+    """The metadata of this broker, which the active controller can confirm."""
 
     @property
     def image(self) -> MetadataImage:

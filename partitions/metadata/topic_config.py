@@ -163,7 +163,10 @@ PRESETS: Final[Mapping[str, Mapping[str, Value | None]]] = {
     "latency": {"replica.lag.max.ms": 2_000, "validate.records": None},
     "throughput": {"replica.lag.max.ms": None, "validate.records": "false"},
 }
-"""Settings that each preset sets, or resets to their defaults (None). All presets have equal keys."""
+"""Settings that each preset sets, or resets to their defaults (None).
+
+Each preset has a value for each of these settings.
+"""
 
 
 def with_preset(preset: str | None, config: Mapping[str, Setting]) -> dict[str, Setting | Value | None]:
@@ -174,7 +177,7 @@ def with_preset(preset: str | None, config: Mapping[str, Setting]) -> dict[str, 
 def check(changes: Mapping[str, object], *, replication_factor: int) -> dict[str, Value | None]:
     """Convert changes to the stored form; ``None`` resets a key to its default.
 
-    ``replication_factor`` is the number of replicas of the partition that has the fewest.
+    ``replication_factor`` is the smallest number of replicas that a partition of the topic has.
 
     Raises ``InvalidRequest``, which names the key, the value and the allowed values.
     """

@@ -44,7 +44,7 @@ class Metadata(Protocol):
         """The newest metadata of this broker."""
 
     def wanted_voters(self) -> frozenset[NodeId] | None:
-        """The target voters of the metadata group; None unless this is the active controller."""
+        """The target voters of the metadata group; None unless this broker is the active controller."""
 
 
 @dataclass(slots=True)

@@ -59,8 +59,9 @@ class Patience:
         self._waited: dict[NodeId, tuple[Index | None, float]] = {}
 
     def stuck(self, now_s: float, progress: Mapping[NodeId, Index | None]) -> frozenset[NodeId]:
-        """The replicas whose progress has not changed for ``STUCK_AFTER_S``; progress None: not a learner
-        yet.
+        """The replicas whose progress has not changed for ``STUCK_AFTER_S``.
+
+        A replica with progress None is not a learner yet.
         """
         waited: dict[NodeId, tuple[Index | None, float]] = {}
         for node, reached in progress.items():

@@ -31,7 +31,7 @@ Nodes = frozenset[NodeId]
 class Placed(Struct, frozen=True, kw_only=True):
     """Records that were appended to the leader's log.
 
-    ``proposal`` is None once they are known to be committed.
+    ``proposal`` is None once the records are known to be committed.
     """
 
     first: Offset

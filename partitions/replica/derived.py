@@ -53,9 +53,7 @@ class DerivedState(Protocol):
         """Decode a snapshot on any thread, as ``StateMachine.restoring`` requires."""
 
     def leads(self, log: DerivedLog | None) -> None:
-        """Notify the state that this replica leads from now on and may write to ``log``, or (None) no longer
-        leads.
-        """
+        """Notify the state that this replica leads, so that it may write to ``log``; None: does not lead."""
 
 
 Derive = Callable[[TopicPartition], DerivedState | None]

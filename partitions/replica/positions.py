@@ -101,9 +101,7 @@ def at_time(
 def timestamp_at(
     log: LogReader, commit_index: Index, offset: Offset, aborted: AbortedRanges = NO_ABORTED
 ) -> int | None:
-    """The timestamp of a committed user record; None if no such record has this offset (compaction leaves
-    gaps).
-    """
+    """The timestamp of the committed user record at ``offset``; None without one, as after compaction."""
     if not log.first_index <= offset <= commit_index:
         return None
     batch = _batch_at(log, Index(offset))

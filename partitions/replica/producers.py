@@ -6,8 +6,8 @@ and the response (``replica``).
 
 Applied batches and batches in flight are stored separately. ``ProducerTable`` is part of every replica's
 state. ``InFlight`` belongs to one leader epoch: it has the batches that this leader has appended and not
-applied yet. A leader that steps down discards ``InFlight``. The next leader finds those batches in its log,
-as far as they were replicated.
+applied yet. A leader that steps down discards ``InFlight``. The next leader finds the discarded batches in
+its log, as far as they were replicated.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ REFUSALS: Final = (
 class Known(Generic[Handle]):
     """Position of batches that were appended before.
 
-    ``handle`` is their proposal, or None once they are applied.
+    ``handle`` is the proposal of the batches, or None once they are applied.
     """
 
     base_offset: Offset

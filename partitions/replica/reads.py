@@ -287,7 +287,7 @@ class Reads:
     async def _at_time(self, timestamp_ms: int, visible: Index, committed_only: bool) -> Offset:
         """The offset of the first visible record at or after a time, or one past ``visible``.
 
-        Reads one part of the log after the other.
+        The log is searched in parts, each with a separate read.
         """
         log, first = self._serving.group.log, Index(self._start(committed_only))
         aborted = self._aborted(committed_only)
@@ -315,7 +315,7 @@ class Reads:
     ) -> tuple[LogBytes | None, Offset, Offset]:
         """Read visible batches from ``offset`` on.
 
-        Returns them (None without any), high watermark, last stable offset.
+        Returns the batches (None if there are no batches), the high watermark and the last stable offset.
         """
 
         async def look() -> tuple[LogBytes | None, Offset, Offset]:

@@ -132,8 +132,7 @@ class Gateway:
         transactional_id: str | None = None,
         client: str = "",
     ) -> AppendReceipt:
-        """Append a produced body at the leader, either all of the body or nothing, as
-        ``PartitionReplica.append`` says.
+        """Append a produced body at the leader, completely or not at all, as in ``PartitionReplica.append``.
 
         ``client`` is the client's address; the limit of new producers counts by address. The call may change
         writable buffers: a leader stamps them in place. Raises the errors of the leader, ``NoLeader`` if no
