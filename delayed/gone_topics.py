@@ -69,7 +69,7 @@ class GoneTopics:
         self._leaving.pop(topic, None)
 
     def gone(self, topics: Iterable[TopicKey]) -> None:
-        """End messages and schedules of ``topics``, which the controller did not have after it was asked."""
+        """End messages and schedules of ``topics``, which did not exist after the controller was asked."""
         now_ms = self._draft.now_ms
         self._seen = {topic: self._seen.get(topic, now_ms) for topic in self._asked.intersection(topics)}
         for topic, since_ms in self._seen.items():

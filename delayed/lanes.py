@@ -205,8 +205,8 @@ class Lanes:
         self._draft.perform(Move(key, lane, producer_id))
 
     def _sweep(self) -> None:
-        """Ask whether the partitions of idle lanes still exist; lanes of deleted partitions are deleted
-        later.
+        """Ask whether the partitions of idle lanes still exist, in order to delete lanes of deleted
+        partitions.
         """
         if self._draft.now_ms < self._sweep_ms:
             return

@@ -79,8 +79,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The newest due time of a message. ``failed`` is the reason why it cannot be delivered until
-    rescheduled.
+    """The newest due time of a message. ``failed`` is the reason why the message cannot be delivered until it
+    is rescheduled.
 
     ``partition`` is the message's current target; -1 means the target with which it was accepted. Each change
     repeats the target, since compaction keeps only the newest change.
