@@ -4,6 +4,6 @@ Decides: which messages are pending, when a message is due, and which batch move
 is stored in the compacted topic ``__delayed``. Leaves to others: replication (``raftlog``), duplicates in the
 target (``partitions``), HTTP (``api``).
 
-Read ``records`` (the stored records) first. ``decisions`` decides about all messages of a partition of that
-topic, without IO.
+Read ``records`` (the stored records) first. ``decisions`` decides about all messages of a partition of
+``__delayed``, without IO.
 """

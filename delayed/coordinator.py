@@ -1,4 +1,4 @@
-"""Coordinator of one partition of ``__delayed``: handles requests, and moves batches to targets.
+"""Coordinator of one partition of ``__delayed``: handles requests, and moves messages to their targets.
 
 Decides: when a move is retried, and which errors of a target are permanent. Leaves to others: the records and
 answers (``decisions``), reading and appending (the port ``Delivery``).
@@ -46,13 +46,16 @@ class Delivery(Protocol):
     """Reads accepted messages, and appends them to their targets."""
 
     async def read(self, partition: int, offsets: Sequence[int], timeout_ms: int) -> list[Message]:
-        """Read the messages at these offsets of a partition of ``__delayed``, in this order.
+        """Read the messages at these offsets of a partition of ``__delayed``, in the order of ``offsets``.
 
         Raises ``RaftlogError``.
         """
 
     def begin(self, partition: int, *, is_led: bool) -> None:
-        """Begin a leader epoch of a partition of ``__delayed``; messages read before become invalid."""
+        """Begin or end a leader epoch of a partition of ``__delayed``.
+
+        Messages read before become invalid.
+        """
 
     async def append(
         self,
@@ -64,23 +67,26 @@ class Delivery(Protocol):
         sequence: int,
         timeout_ms: int,
     ) -> None:
-        """Return once the target has committed the messages as one batch, now or before.
+        """Append the messages to their target as one batch; return once a batch with them is committed.
 
-        Raises ``RaftlogError``; ``TopicNotFound`` and ``PartitionNotFound`` only if the partition surely was
-        deleted; ``PartitionDecommissioned`` if it has not stored the messages and never will.
+        Raises ``RaftlogError``. ``TopicNotFound`` and ``PartitionNotFound`` are raised only if the partition
+        surely was deleted, ``PartitionDecommissioned`` only if it has not stored the messages and never will.
         """
 
     def targets_of(self, lane: LaneKey, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The new target partition of each message, if the lane's partition refuses records."""
+        """The new target partition of each message, for a lane whose partition refuses records."""
 
     async def new_producer_id(self, timeout_ms: int) -> int:
         """Allocate a producer id. Raises ``RaftlogError``."""
 
     async def gone(self, lanes: Collection[LaneKey]) -> Set[LaneKey]:
-        """The lanes whose partitions did not exist at some time after this call. Raises ``RaftlogError``."""
+        """The lanes whose partitions did not exist at some time after the call began.
+
+        Raises ``RaftlogError``.
+        """
 
     async def deleted(self, topics: Collection[TopicKey]) -> Set[TopicKey]:
-        """The topics that did not exist at some time after this call. Raises ``RaftlogError``."""
+        """The topics that did not exist at some time after the call began. Raises ``RaftlogError``."""
 
 
 class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
@@ -115,20 +121,20 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     # Callbacks of the replica.
 
     def leads(self, log: CoordinatorLog | None) -> None:
-        """Start or end the coordination of the partition, as ``Coordinator.leads`` says."""
+        """Start or end the coordination of the partition, as ``Coordinator.leads`` describes."""
         self._delivery.begin(self._partition, is_led=log is not None)
         super().leads(log)
 
     def topic_deleted(self) -> None:
-        """Check now whether deleted topics have messages or schedules here."""
+        """Check now whether deleted topics have messages or schedules in this partition."""
         if (decisions := self.decisions) is not None:
             self.step(lambda: decisions.look_for_topics(self._now_ms(), self._clock.wall_ms()))
 
     async def ask(self, request: Request, timeout_ms: int) -> Reply:
-        """Answer a request, as ``Coordinator.ask`` says.
+        """Answer a request, as ``Coordinator.ask`` describes.
 
-        Descriptions of messages have their committed offsets. A rescheduled message may be delivered before
-        the answer.
+        Descriptions of messages have the committed offsets of the messages' records. A rescheduled message
+        may be delivered before the answer is sent.
         """
         reply = await super().ask(request, timeout_ms)
         if not isinstance(reply, Found):
@@ -147,7 +153,10 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     # Hooks of the coordinator.
 
     def begin(self, now_ms: int, before: Decisions | None) -> Decisions:
-        """Begin decisions with the committed state; batches in delivery are sent again."""
+        """Make the decisions of a leader, beginning with the committed state.
+
+        Batches in delivery are sent again.
+        """
         return Decisions(
             self.state,
             now_ms=now_ms,
@@ -161,13 +170,16 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         )
 
     def step(self, work: Callable[[], object], request_id: RequestId | None = None) -> None:
-        """Run a step, as ``Coordinator.step`` says. While the brokers do not agree on a time, none is due."""
+        """Run a step, as ``Coordinator.step`` describes.
+
+        While brokers do not agree on a time, no message is due.
+        """
         if self.decisions is not None:
             self.decisions.is_time_known = self._clock.is_known
         super().step(work, request_id)
 
     def perform(self, effect: Effect) -> None:
-        """Move a batch, or sweep, in the background."""
+        """Move a batch, or look for deleted partitions or topics, in a background task."""
         assert self.decisions is not None
         if isinstance(effect, Sweep):
             self.do_beside(self._sweep(effect, self.decisions))
@@ -197,7 +209,10 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
             self.carry_out()
 
     async def _carry(self, move: Move, decisions: Decisions) -> None:
-        """Repeat a move until its outcome is known. Its messages are committed, so offsets are final."""
+        """Repeat a move until its outcome is known.
+
+        The records of its messages are committed: offsets are final.
+        """
         waiting = [self.state.waiting[id_] for id_ in move.batch.ids]
         size_bytes = sum(one.size_bytes for one in waiting)
         offsets = [one.offset for one in waiting]
@@ -210,7 +225,10 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     async def _try(
         self, move: Move, offsets: Sequence[int], size_bytes: int, decisions: Decisions, *, is_repeated: bool
     ) -> bool:
-        """Try a move once; return False if it must be retried, also after an unexpected error."""
+        """Try a move once.
+
+        Return False if the move must be retried, for example after an unexpected error.
+        """
 
         async def attempt() -> tuple[RaftlogError | Redirected | None, int | None]:
             async with self._room.held(size_bytes, is_repeated=is_repeated):
@@ -227,7 +245,10 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         return self._report(move, decisions, *outcome)
 
     async def _attempt(self, move: Move, offsets: Sequence[int]) -> RaftlogError | Redirected | None:
-        """Send a batch; return the target's error, a redirection, or None. Raises if the read fails."""
+        """Send a batch.
+
+        Return the target's error, a redirection, or None. Raises if the messages cannot be read.
+        """
         messages = await self._delivery.read(self._partition, offsets, MOVE_MS)
         try:
             await self._delivery.append(
@@ -251,7 +272,10 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         failure: RaftlogError | Redirected | None,
         new_producer_id: int | None,
     ) -> bool:
-        """Report an outcome to the decisions, unless they ended; return False if the move must be retried."""
+        """Report an outcome to the decisions of this leader; return False if the move must be retried.
+
+        If other decisions have begun since, the outcome is dropped.
+        """
         if decisions is not self.decisions:
             return True
         now_ms, wall_ms = self._now_ms(), self._clock.wall_ms()

@@ -1,8 +1,8 @@
 """The instants of a cron expression in a time zone.
 
-Decides: which expressions and zones are accepted, and which of many instants count. Leaves to others: the
-fields of an expression and days with a clock change (the library ``cronsim``, which follows Debian's cron),
-and when an instant fires (``scheduling``).
+Decides: which expressions and zones are accepted, and which instants count if there are many. Leaves to
+others: the fields of an expression and days with a clock change (the library ``cronsim``, which follows
+Debian's cron), and when an instant fires (``scheduling``).
 
 An expression has five fields, so two instants are at least a minute apart.
 """
@@ -32,7 +32,7 @@ _WRONG: Final = (CronSimError, ValueError, TypeError, AssertionError)  # that th
 def check(cron: str, time_zone: str, now_ms: int) -> None:
     """Raise ``InvalidRequest`` for an invalid expression or zone, or an expression that never fires.
 
-    Like all functions here it raises ``Overloaded`` if the file of a zone cannot be read now.
+    Every function of this module raises ``Overloaded`` if the file of a zone cannot be read now.
     """
     _zone(time_zone)
     if next_ms(cron, time_zone, now_ms) is None:
@@ -43,12 +43,12 @@ def check(cron: str, time_zone: str, now_ms: int) -> None:
 
 @lru_cache(maxsize=4_096)  # a rare instant takes a millisecond, and lists repeat up to 100 calls
 def next_ms(cron: str, time_zone: str, after_ms: int) -> int | None:
-    """The first instant after a time in milliseconds, or None. Raises ``InvalidRequest``, ``Overloaded``."""
+    """The first instant after ``after_ms``, or None. Raises ``InvalidRequest``, ``Overloaded``."""
     return next(_instants(cron, time_zone, after_ms), None)
 
 
 def newest(cron: str, time_zone: str, after_ms: int, until_ms: int, count_max: int) -> list[int]:
-    """The newest instants in ``(after_ms, until_ms]``, up to ``count_max``, sorted.
+    """The newest instants in ``(after_ms, until_ms]``, up to ``count_max`` of them, sorted.
 
     The search extends backwards from the end, so its cost does not depend on the number of instants. Raises
     as ``next_ms``.
@@ -67,7 +67,7 @@ def newest(cron: str, time_zone: str, after_ms: int, until_ms: int, count_max: i
 
 
 def _instants(cron: str, time_zone: str, after_ms: int) -> Iterator[int]:
-    """The instants after a time, without the repeated hour that the library may give at a clock change."""
+    """The instants after ``after_ms``, without the hour that the library may repeat at a clock change."""
     newest_ms = after_ms
     try:
         begin = datetime.fromtimestamp(after_ms // _MINUTE_MS * 60, _zone(time_zone))
@@ -91,7 +91,7 @@ def _instants(cron: str, time_zone: str, after_ms: int) -> Iterator[int]:
 
 
 def _zone(name: str) -> tzinfo:
-    """The time zone of a name. Raises ``InvalidRequest`` for an unknown name, and ``Overloaded``."""
+    """The time zone with this name. Raises ``InvalidRequest`` for an unknown name, and ``Overloaded``."""
     if name == "UTC":
         return UTC
     if name not in _LOCAL and len(name) <= _ZONE_CHARACTERS_MAX and name.isascii():

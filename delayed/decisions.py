@@ -1,14 +1,14 @@
 """Decisions of the coordinator of all delayed messages of one partition of ``__delayed``, without IO.
 
-The inputs are requests and time; the outputs are records, answers and batches to move, in order. Each is sent
-once all earlier records are committed.
+The inputs are requests and time; the outputs are records, answers and batches to move, in order. Each output
+is sent once all earlier records are committed.
 
-Decides: whether a request is refused, or is too late. Leaves to others: which batches move (``lanes``),
-when schedules fire (``scheduling``), reading and appending (``coordinator``).
+Decides: whether a request is refused, or is too late. Leaves to others: which batches move (``lanes``), when
+schedules fire (``scheduling``), reading and appending (``coordinator``).
 
-A message is due once the wall clock of this coordinator has reached its time, and delays are measured by that
-clock. While the brokers do not agree on a time, no message is due, and requests that need the present time
-are refused.
+A message is due once the wall clock of this coordinator has reached the message's time, and delays are
+measured by that clock. While the brokers do not agree on a time, no message is due, and requests that need
+the current time are refused.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ DUE_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999
 
 
 class Counts(NamedTuple):
-    """Numbers of messages that are not in their topics; ``due`` messages do not count as ``pending``."""
+    """Numbers of messages that are not in their target topics yet. ``pending`` does not include ``due``."""
 
     pending: int
     due: int
@@ -82,7 +82,10 @@ class Counts(NamedTuple):
 
 
 class Decisions:
-    """Decisions of one leader about all delayed messages of a partition, from ``state`` at its beginning."""
+    """Decisions of one leader about all delayed messages of a partition.
+
+    ``state`` is the state when they begin.
+    """
 
     def __init__(
         self,
@@ -122,7 +125,10 @@ class Decisions:
 
     @property
     def is_time_known(self) -> bool:
-        """Whether the brokers agree on a time. While they do not, no message is due: late beats early."""
+        """Whether the brokers agree on a time.
+
+        While they do not, no message is due: late is better than early.
+        """
         return self._draft.is_time_known
 
     @is_time_known.setter
@@ -131,31 +137,34 @@ class Decisions:
 
     @property
     def state(self) -> DelayedState:
-        """The state once all written records are committed."""
+        """The state that is reached once all written records are committed."""
         return self._draft.state
 
     def counts(self) -> Counts:
-        """The numbers of messages, for metrics; the cost depends on due messages only."""
+        """The numbers of messages, for metrics. The cost depends on the number of due messages only."""
         due, failed = self._lanes.due_count, len(self.state.failed)
         pending = max(0, len(self.state.waiting) - failed - due)
         return Counts(pending, due, failed, self._lanes.oldest_due_ms(), self.state.sizes.total)
 
     def take(self) -> list[Output]:
-        """Take the answers, records and effects since the last call, in order."""
+        """Take the answers, records and effects that were added since the last call, in order."""
         return self._draft.take()
 
     def next_deadline_ms(self) -> int:
-        """The latest time for the next ``tick``, early enough to notice a jump of the clock."""
+        """The time in milliseconds at which ``tick`` must be called at the latest.
+
+        Early enough to notice a jump of the wall clock.
+        """
         if not self.is_time_known:
             return self._draft.now_ms + UNKNOWN_TIME_MS
         parts = (self._lanes, self._schedules, self._gone_topics)
         return min(part.deadline_ms() for part in parts)
 
     def forget(self, request_id: RequestId, request: Request) -> None:
-        """Do nothing: requests never wait here."""
+        """Do nothing: requests about delayed messages never wait."""
 
     def receive(self, request_id: RequestId, request: Request, now_ms: int, wall_ms: int) -> None:
-        """Handle and answer a request; a refusal is an answer, too."""
+        """Handle a request. The answer, which may be a refusal, is among the outputs."""
         self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
         try:
             reply = self._reply_to(request)
@@ -171,7 +180,7 @@ class Decisions:
         self._collect()
 
     def expire(self, now_ms: int, trusted_ms: int | None) -> None:
-        """Do nothing: no row here expires by its age."""
+        """Do nothing: no row of ``__delayed`` expires by its age."""
 
     def _collect(self) -> None:
         self._gone_topics.collect()
@@ -182,7 +191,7 @@ class Decisions:
     # Outcomes of effects.
 
     def delivered(self, move: Move, now_ms: int, wall_ms: int) -> None:
-        """Note a delivered batch (``Lanes.delivered``)."""
+        """Note that a batch was delivered (``Lanes.delivered``)."""
         self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
         self._lanes.delivered(move)
 
@@ -196,13 +205,13 @@ class Decisions:
         wall_ms: int,
         new_producer_id: int | None = None,
     ) -> None:
-        """Note a refused batch (``Lanes.refused``). A schedule with a failed message ends."""
+        """Note that a batch was refused (``Lanes.refused``). A schedule with a failed message ends."""
         self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
         failed = self._lanes.refused(move, reason, is_gone=is_gone, new_producer_id=new_producer_id)
         self._schedules.failed(failed, reason)
 
     def out_of_order(self, move: Move, now_ms: int, wall_ms: int, new_producer_id: int | None = None) -> None:
-        """Send a batch again in a new epoch (``Lanes.out_of_order``)."""
+        """Send a batch again in a new producer epoch (``Lanes.out_of_order``)."""
         self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
         self._lanes.out_of_order(move, new_producer_id)
 
@@ -343,7 +352,7 @@ class Decisions:
             raise DelayedAlreadyDelivered("the message is being delivered; it can no longer be changed")
 
     def _check_room(self, topic: str, count: int, size_bytes: int) -> None:
-        """Raise ``QuotaExceeded`` or ``Overloaded`` if there is no room for more messages.
+        """Raise ``QuotaExceeded`` or ``Overloaded`` if the limits allow no more messages of the topic.
 
         Failed messages have a separate limit of equal size.
         """
@@ -358,7 +367,7 @@ class Decisions:
             self._failed_budget.check(self.state.failures, "topic", topic, min(count, 1), RECHECK_MS)
 
     def _retry_after_ms(self, topic: str | None) -> int:
-        """The milliseconds until the next message of a topic (None: of any) is due.
+        """The milliseconds until the next message of a topic (None: of any topic) is due.
 
         If all messages have failed, the milliseconds until a retry makes sense.
         """
@@ -372,7 +381,7 @@ class Decisions:
         return min(max(known[topic][0] - now_ms, shortest_ms), longest_ms)
 
     def _has_room(self, topic: str, size_bytes: int) -> bool:
-        """Whether a schedule may fire a message for this topic."""
+        """Whether the limits allow that a schedule fires a message for this topic."""
         try:
             self._check_room(topic, 1, size_bytes)
         except RaftlogError:

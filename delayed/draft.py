@@ -1,4 +1,4 @@
-"""Collects the outputs of the decisions of one leader epoch, and the state after them."""
+"""Collects the outputs of the decisions of one leader epoch, and the state that they lead to."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Draft(Outputs[Reply, Row, Done]):
     is_time_known: bool = True  # whether the brokers agree on a time, so that ``wall_ms`` is close to it
 
     def check_time(self) -> None:
-        """Raise ``Overloaded`` while the brokers do not agree on a time: ``wall_ms`` is unreliable."""
+        """Raise ``Overloaded`` while the brokers do not agree on a time: then ``wall_ms`` is unreliable."""
         if not self.is_time_known:
             raise Overloaded(
                 "the brokers do not agree on a time yet, so delays cannot be measured; retry, or check the "
@@ -49,7 +49,7 @@ class Draft(Outputs[Reply, Row, Done]):
     def write(self, *rows: Row, frees_room: bool = False) -> None:
         """Write records in one batch. Records without a new message may use the reserve of a full disk.
 
-        Such records remove messages, or ``check_disk`` has already refused their request.
+        Such records remove messages, or belong to a request that ``check_disk`` has checked.
         """
         frees_room = frees_room or not any(isinstance(row.value, Message) for row in rows)
         Outputs.write(self, *rows, frees_room=frees_room)
@@ -59,7 +59,7 @@ class Draft(Outputs[Reply, Row, Done]):
         self.state.put(row, self.wall_ms)
 
     def leaving(self, id_: bytes, outcome: Outcome) -> list[Row]:
-        """Make the rows that remove a message with this outcome."""
+        """Make the rows that remove a pending message, with its outcome."""
         due_ms = self.state.waiting.due_of(id_)
         assert due_ms is not None, "a message leaves once"
         rows = [Row(MessageKey(id_), None, outcome, due_ms)]
@@ -68,11 +68,11 @@ class Draft(Outputs[Reply, Row, Done]):
         return rows
 
     def change_of(self, id_: bytes, *, failed: str = "") -> Change:
-        """Make a change record with the present time and target of a message."""
+        """Make a change record with the current time and target of a message."""
         one = self.state.waiting[id_]
         return Change(one.due_ms, failed, one.partition)
 
 
 def wait_ms(left_ms: int | None) -> int:
-    """The milliseconds until the next check of the wall clock; ``left_ms`` is None if no time is awaited."""
+    """The milliseconds until the next check of the wall clock. ``left_ms`` None: no message is awaited."""
     return IDLE_MS if left_ms is None else min(LOOK_MS, max(0, left_ms))

@@ -1,8 +1,9 @@
 """Orders messages by their due times.
 
 A new leader reads the pending messages in slices, so that its broker does other work between two slices. No
-message is due before all are read, since messages leave in the order of their times. When most entries of the
-heap are stale, because their messages have left or have another time, the heap is rebuilt in this way, too.
+message is due before all slices are read, since messages leave in the order of their times. When most entries
+of the heap are stale, because their messages have left or have another time, the heap is rebuilt slice by
+slice, too.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ LOOKED_AT_MAX: Final = 1_000  # messages that a search for the first message of 
 
 
 class DueTimes:
-    """A heap of due times, with stale entries of messages that have left or have another time."""
+    """A heap of due times. Entries of messages that have left or have another time are stale."""
 
     def __init__(self, state: DelayedState) -> None:
         self._state = state
@@ -28,7 +29,7 @@ class DueTimes:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all messages have been read."""
+        """Whether all pending messages have been read into the heap."""
         return not self._unread
 
     def read_some(self) -> None:
@@ -42,21 +43,21 @@ class DueTimes:
                     heapq.heappush(self._heap, time)
 
     def add(self, due_ms: int, id_: bytes) -> None:
-        """Add the time of a new or rescheduled message."""
+        """Add the due time of a new or rescheduled message."""
         if self.is_complete and len(self._heap) > 2 * len(self._state.waiting) + STALE_MIN:
             self._heap.clear()
             self._unread = list(range(SHARDS))
         heapq.heappush(self._heap, (due_ms, id_))
 
     def next_ms(self) -> int | None:
-        """The earliest time in milliseconds, which may be stale; None without one."""
+        """The earliest due time in milliseconds, possibly of a stale entry; None without an entry."""
         return self._heap[0][0] if self._heap else None
 
     def first_ms(self, topic: str | None) -> int | None:
-        """The earliest time of the messages of one topic, or of all topics, without failed messages.
+        """The earliest due time of the messages of one topic (None: of any topic), except failed messages.
 
-        If many other messages are due before, the result is the time of one of them. None without a message,
-        and until all messages have been read.
+        If many messages of other topics are due earlier, the result is the due time of such a message. None
+        without a message, and until all messages have been read.
         """
         waiting, failed, heap, first_ms = self._state.waiting, self._state.failed, self._heap, None
         nearest = [(heap[0], 0)] if heap and self.is_complete else []
@@ -74,7 +75,7 @@ class DueTimes:
         return first_ms
 
     def take(self, wall_ms: int) -> list[bytes]:
-        """Take up to a slice of the due messages, in the order of their times."""
+        """Take up to one slice of the due messages, in the order of their times."""
         taken: list[bytes] = []
         while self._heap and self._heap[0][0] <= wall_ms and len(taken) < SLICE:
             due_ms, id_ = heapq.heappop(self._heap)

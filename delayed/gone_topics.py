@@ -1,11 +1,10 @@
 """Ends messages and schedules of deleted topics: they fail at once, and are deleted within a minute.
 
 The coordinator asks the controller which topics were deleted, periodically and when its broker learns of a
-deletion. Messages and schedules of deleted topics fail with a reason; after ``SWEEP_MS`` they are deleted.
-Schedules have the id of their topic, so a topic that is created again does not keep earlier schedules.
-Messages are found by the topic's name: if a message is sent to a topic that was created again, messages of
-the earlier topic stay, and fail when they are due. A message fired by a schedule does not prevent the
-deletion.
+deletion. Messages and schedules of deleted topics fail with a reason; after ``SWEEP_MS`` they are deleted. A
+schedule has the id of its topic, so a topic that is created again does not keep earlier schedules. Messages
+are found by the topic's name. So if a message is sent to a topic that was created again, messages of the
+earlier topic stay, and fail when they are due. A message that a schedule fires does not prevent the deletion.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ PAUSE_MS: Final = 10  # after such a step, to append its records
 
 
 class GoneTopics:
-    """The deleted topics of one partition of ``__delayed``, in one epoch of its leader."""
+    """The deleted topics that one partition of ``__delayed`` knows, in one leader epoch."""
 
     def __init__(self, draft: Draft, is_moving: Callable[[bytes], bool], schedules: Scheduling) -> None:
         self._draft = draft
@@ -38,14 +37,14 @@ class GoneTopics:
         self._rests_until_ms = draft.now_ms
 
     def deadline_ms(self) -> int:
-        """The latest time for the next ``collect``, in milliseconds."""
+        """The time in milliseconds at which ``collect`` must be called at the latest."""
         if self._failing or self._leaving:
             return self._rests_until_ms
         state = self._draft.state
         return self._sweep_ms if len(state.waiting) or state.schedules else self._draft.now_ms + IDLE_MS
 
     def collect(self) -> None:
-        """Ask about all topics if that is due, and end some messages of deleted topics."""
+        """Ask the controller about all topics if that is due, and end some messages of deleted topics."""
         now_ms = self._draft.now_ms
         if now_ms >= self._sweep_ms:
             self.look()
@@ -54,7 +53,7 @@ class GoneTopics:
             self._rests_until_ms = now_ms + PAUSE_MS
 
     def look(self) -> None:
-        """Ask about all topics now."""
+        """Ask the controller now which topics of messages and schedules were deleted."""
         self._sweep_ms = self._draft.now_ms + SWEEP_MS
         state = self._draft.state
         self._asked = {TopicKey(topic) for _, (topic, _) in state.waiting.targets}
@@ -63,14 +62,14 @@ class GoneTopics:
             self._draft.perform(SweepTopics(frozenset(self._asked)))
 
     def added(self, topic: str) -> None:
-        """Keep the messages of a topic: a message was accepted after the controller was asked."""
+        """Keep the messages of a topic, because a message was accepted after the controller was asked."""
         self._asked.discard(TopicKey(topic))
         self._seen.pop(TopicKey(topic), None)
         self._failing.pop(topic, None)
         self._leaving.pop(topic, None)
 
     def gone(self, topics: Iterable[TopicKey]) -> None:
-        """End messages and schedules of topics that the controller did not have after the question."""
+        """End messages and schedules of ``topics``, which did not exist after the controller was asked."""
         now_ms = self._draft.now_ms
         self._seen = {topic: self._seen.get(topic, now_ms) for topic in self._asked.intersection(topics)}
         for topic, since_ms in self._seen.items():

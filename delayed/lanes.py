@@ -1,7 +1,7 @@
 """Lanes to the target partitions: the due messages, and the next batch of each lane.
 
-A lane has at most one batch in delivery. Its messages and its sequence are committed before it is sent, so a
-new leader sends an equal batch again, and the target recognises the duplicate.
+A lane has at most one batch in delivery. The batch's messages and sequence are committed before the batch is
+sent, so a new leader sends an equal batch again, and the target recognises the duplicate.
 
 Decides: the messages of a batch, and the effect of its outcome. Leaves to others: requests (``decisions``),
 reading and appending (``coordinator``).
@@ -31,7 +31,7 @@ ROWS_MAX: Final = 500  # of one batch
 
 
 class Lanes:
-    """All lanes of one partition of ``__delayed``, in one epoch of its leader."""
+    """All lanes of one partition of ``__delayed``, in one leader epoch."""
 
     def __init__(self, draft: Draft, batch_bytes_max: BytesMax, tally: Tally) -> None:
         self._draft = draft
@@ -51,14 +51,14 @@ class Lanes:
         return len(self._moving) + sum(map(len, self._ready.values()))
 
     def oldest_due_ms(self) -> int | None:
-        """The earliest time of due messages in milliseconds; None without one. Lanes are sorted by time."""
+        """The earliest time of the due messages in milliseconds; None without a due message."""
         firsts = [lane.ids[0] for lane in self._state.lanes.values() if lane.ids]
         firsts += (ready[0] for ready in self._ready.values())
         times = map(self._state.waiting.due_of, firsts)
         return min((due_ms for due_ms in times if due_ms is not None), default=None)
 
     def first_due_ms(self, topic: str | None) -> int | None:
-        """The earliest time of the messages of one topic, or of all, without failed ones."""
+        """The earliest time of the messages of one topic, or of all topics (None), except failed messages."""
         sent = (key for key, lane in self._state.lanes.items() if lane.ids)
         if any(topic in (None, key.topic) for key in chain(self._ready, sent)):
             return self._draft.wall_ms
@@ -73,14 +73,17 @@ class Lanes:
         return id_ in self._moving
 
     def deadline_ms(self) -> int:
-        """The latest time for the next ``collect``, early enough to notice a jump of the clock."""
+        """The time in milliseconds at which ``collect`` must be called at the latest.
+
+        Early enough to notice a jump of the wall clock.
+        """
         draft, next_ms = self._draft, self._due.next_ms()
         if not self._due.is_complete:
             return draft.now_ms
         return draft.now_ms + wait_ms(None if next_ms is None else next_ms - draft.wall_ms)
 
     def collect(self) -> None:
-        """Queue due messages for their lanes, in the order of time."""
+        """Queue due messages for their lanes, in the order of their times."""
         self._sweep()
         if not self._due.is_complete:
             self._due.read_some()
@@ -114,10 +117,10 @@ class Lanes:
     def refused(
         self, move: Move, reason: str, *, is_gone: bool, new_producer_id: int | None
     ) -> tuple[bytes, ...]:
-        """Handle a batch that the target will never store: try each message alone, then fail it.
+        """Handle a batch that the target will never store: try each message alone, then mark it as failed.
 
-        ``is_gone``: the partition was deleted; all messages of the batch fail, and the lane is deleted.
-        ``new_producer_id`` is for epochs after the last one. Returns the failed messages.
+        With ``is_gone`` the partition was deleted: all messages of the batch fail, and the lane is deleted.
+        ``new_producer_id`` is used after the last producer epoch. Returns the failed messages.
         """
         ids = move.batch.ids
         if len(ids) > 1 and not is_gone:
@@ -131,11 +134,11 @@ class Lanes:
         return ids
 
     def out_of_order(self, move: Move, new_producer_id: int | None) -> None:
-        """Send the batch again in a new epoch: the target has lost the lane's producer state."""
+        """Send the batch again in a new producer epoch: the target has lost the lane's producer state."""
         self._resend(move, move.batch.ids, (), new_producer_id)
 
     def redirected(self, move: Move, partitions: Sequence[int], new_producer_id: int | None) -> None:
-        """Give each message another target partition: the decommissioned target has refused the batch."""
+        """Give each message another target partition, because the batch's target is decommissioned."""
         ids = move.batch.ids
         rows = [
             Row(ChangeKey(id_), replace(self._draft.change_of(id_), partition=partition))
@@ -148,9 +151,9 @@ class Lanes:
         self._start(move.lane)
 
     def gone(self, sweep: Sweep, gone: Iterable[LaneKey]) -> None:
-        """Delete lanes whose partitions did not exist at some time after the begin of a sweep.
+        """Delete lanes whose partitions did not exist at some time after the sweep began.
 
-        A lane that was used since the begin may lead to a new partition of that name, so it stays.
+        A lane that was used since then may lead to a new partition with an equal name, so it stays.
         """
         rows = [Row(key, None) for key in gone if self._state.lanes.get(key) is sweep.lanes[key]]
         for first in range(0, len(rows), ROWS_MAX):
@@ -172,7 +175,7 @@ class Lanes:
         return is_open and one.due_ms <= self._draft.wall_ms
 
     def _start(self, key: LaneKey) -> None:
-        """Send the next batch of an idle lane, without messages that were cancelled or rescheduled."""
+        """Send the next batch of an idle lane. Messages that were cancelled or rescheduled are left out."""
         ready, before = self._ready.get(key), self._state.lanes.get(key) or Lane(0, 0)
         if not ready or before.ids:
             return
@@ -202,7 +205,9 @@ class Lanes:
         self._draft.perform(Move(key, lane, producer_id))
 
     def _sweep(self) -> None:
-        """Ask about the partitions of idle lanes, so that lanes of deleted topics are deleted."""
+        """Ask whether the partitions of idle lanes still exist, in order to delete lanes of deleted
+        partitions.
+        """
         if self._draft.now_ms < self._sweep_ms:
             return
         self._sweep_ms = self._draft.now_ms + SWEEP_MS
@@ -212,7 +217,7 @@ class Lanes:
 
 
 def _next_epoch(move: Move, ids: tuple[bytes, ...], new_producer_id: int | None) -> Lane:
-    """The lane in its next epoch; epochs are never reused, since the target would see a duplicate."""
+    """The lane in its next producer epoch. An epoch is never reused: the target would detect a duplicate."""
     if not move.is_last_epoch:
         return Lane(move.batch.epoch + 1, 0, ids, move.batch.producer_id)
     assert new_producer_id is not None

@@ -1,12 +1,12 @@
 """The pending messages of one partition of ``__delayed``, stored in columns.
 
-A message uses a row in a few arrays, and an entry of its id in a dict. So a snapshot of a million messages is
-a copy of some arrays, without an object for each message.
+A message uses a row in a few arrays, and an entry for its id in a dict. So a snapshot of a million messages
+is a copy of some arrays, without an object for each message.
 
 The messages are in 256 shards, by the first byte of their ids, which are random. A copy shares the shards,
-and copies a shard when it first changes it, so a new leader begins without copying. Meanwhile the original
-may only change messages that the copy has changed before, as it does by applying records that the copy
-writes.
+and copies a shard before it first changes that shard, so a new leader begins without copying. Meanwhile the
+original may only change messages that the copy has changed before, as it does by applying records that the
+copy writes.
 
 Rows are in the order in which the messages arrived, and a target is stored by its digest. So snapshots have
 equal bytes on every replica, even if compaction has removed messages that arrived and left.
@@ -31,7 +31,7 @@ Target = tuple[str, int]  # topic and partition
 
 
 class Waiting(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A pending message. Its record is at ``offset``."""
+    """A pending message, whose record is at ``offset`` of the partition of ``__delayed``."""
 
     due_ms: int
     offset: int
@@ -81,7 +81,7 @@ class _Shard:
         self.topics[one.topic] += 1
 
     def left(self, topic: str) -> None:
-        """Count a message of a topic that was removed."""
+        """Stop counting a removed message of the topic."""
         self.topics[topic] -= 1
         if not self.topics[topic]:
             del self.topics[topic]
@@ -115,7 +115,7 @@ class Pending(Mapping[bytes, Waiting]):
         self._count = 0
 
     def copy(self) -> Pending:
-        """Copy the messages, for independent changes."""
+        """Copy all messages, for independent changes."""
         copied = Pending.__new__(Pending)
         copied._shards = list(self._shards)
         copied._is_own = bytearray(SHARDS)
@@ -143,16 +143,16 @@ class Pending(Mapping[bytes, Waiting]):
         return Waiting(shard.due[row], shard.offset[row], shard.size[row], topic, partition)
 
     def find(self, id_: bytes) -> Waiting | None:
-        """A pending message, or None."""
+        """The pending message with this id, or None."""
         return self[id_] if id_ in self._shards[id_[0]].number else None
 
     def due_of(self, id_: bytes) -> int | None:
-        """The due time of a pending message in milliseconds, or None."""
+        """The due time of a pending message in milliseconds; None if the message is not pending."""
         shard = self._shards[id_[0]]
         return shard.due[shard.row_of(id_)] if id_ in shard.number else None
 
     def is_changed(self, id_: bytes) -> bool:
-        """Whether the message has a record of a change."""
+        """Whether the message has a change record."""
         shard = self._shards[id_[0]]
         return bool(shard.changed[shard.row_of(id_)])
 
@@ -162,9 +162,9 @@ class Pending(Mapping[bytes, Waiting]):
         return list(zip(found.due, found.number, strict=True))
 
     def behind(self, after: bytes, topic: str | None, count_max: int) -> list[bytes]:
-        """Return up to ``count_max`` sorted ids after ``after``, of one topic or of all.
+        """The first ``count_max`` ids after ``after``, sorted, of messages of a topic (None: of any topic).
 
-        Reads only as many shards with messages of the topic as it needs.
+        Reads only as many shards with messages of the topic as necessary.
         """
         wanted = {digest for digest, target in self._targets.items() if topic in (None, target[0])}
         found: list[bytes] = []
@@ -185,7 +185,7 @@ class Pending(Mapping[bytes, Waiting]):
         self._count += 1
 
     def change(self, id_: bytes, due_ms: int, partition: int = -1) -> None:
-        """Apply a change record: another time, and another partition unless that is -1."""
+        """Apply a change record: another due time, and another partition unless ``partition`` is -1."""
         shard = self._own(id_[0])
         row = shard.row_of(id_)
         shard.due[row], shard.changed[row] = due_ms, True
@@ -196,7 +196,7 @@ class Pending(Mapping[bytes, Waiting]):
             self._count_out(before)
 
     def remove(self, id_: bytes) -> None:
-        """Remove a message if it is pending."""
+        """Remove a message, if it is pending."""
         if id_ not in self._shards[id_[0]].number:
             return
         shard = self._own(id_[0])
@@ -206,13 +206,13 @@ class Pending(Mapping[bytes, Waiting]):
         self._count -= 1
 
     def _count_in(self, target: Target) -> int:
-        """Count one more message of a target, and return the target's digest."""
+        """Add 1 to the number of messages of a target, and return the target's digest."""
         digest = self._digest_of(target)
         self._counts[digest] = self._counts.get(digest, 0) + 1
         return digest
 
     def _count_out(self, digest: int) -> None:
-        """Count one message less of a target."""
+        """Subtract 1 from the number of messages of a target."""
         self._counts[digest] -= 1
         if not self._counts[digest]:
             del self._counts[digest]
@@ -243,11 +243,11 @@ class Pending(Mapping[bytes, Waiting]):
         return sorted(self._targets.items())
 
     def counted(self) -> Iterator[tuple[Target, int]]:
-        """Numbers of messages by target."""
+        """Each target with its number of messages."""
         return ((target, self._counts[digest]) for digest, target in self._targets.items())
 
     def sizes(self) -> Counter[str]:
-        """The bytes of the messages of each topic."""
+        """The bytes of the pending messages of each topic."""
         found = Counter[str]()
         for shard in self._shards:
             for target, size_bytes in zip(shard.target, shard.size, strict=True):
@@ -267,7 +267,7 @@ class Pending(Mapping[bytes, Waiting]):
     def restored(
         cls, targets: Sequence[tuple[int, Target]], counts: Sequence[int], data: memoryview
     ) -> Pending:
-        """Restore the messages of a snapshot. Raises ``ValueError`` for inconsistent parts."""
+        """Restore the messages from the parts of a snapshot. Raises ``ValueError`` for inconsistent parts."""
         found, at = cls(), 0
         found._targets = dict(targets)
         found._digests = {target: digest for digest, target in targets}

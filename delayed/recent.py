@@ -1,7 +1,7 @@
 """Outcomes of messages and schedules that have left, kept while a request about them may be repeated.
 
-The oldest outcomes are forgotten first. A queue beside the dict has their order, since finding the first key
-of a dict after many deletions would cost more than all other work for a message.
+The oldest outcomes are forgotten first. A queue beside the dict has the order of the outcomes, since finding
+the first key of a dict after many deletions would cost more than all other work for a message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from delayed.records import Outcome
 
 RECENT_MS: Final = 600_000
-"""Time for which the outcome of a message is kept: longer than any request may be repeated."""
+"""Milliseconds for which the outcome of a message is kept: longer than any request may be repeated."""
 
 RECENT_MAX: Final = 100_000
 
@@ -48,13 +48,13 @@ class Recent(Mapping[bytes, Left]):
         return self._left[id_]
 
     def copy(self) -> Recent:
-        """Copy the rows, for independent changes."""
+        """Copy the outcomes, for independent changes."""
         copied = Recent()
         copied._left, copied._order = self._left.copy(), self._order.copy()
         return copied
 
     def rows(self) -> list[tuple[bytes, Left]]:
-        """All ids with their outcomes, in the order in which they left."""
+        """All ids with their outcomes, in the order in which the messages left."""
         return list(self._left.items())
 
     def remember(self, id_: bytes, left: Left) -> None:
@@ -64,7 +64,7 @@ class Recent(Mapping[bytes, Left]):
         self._left[id_] = left
 
     def forget_before(self, at_ms: int) -> None:
-        """Forget outcomes older than ``RECENT_MS`` at a time, and the oldest above ``RECENT_MAX``."""
+        """Forget outcomes older than ``RECENT_MS`` at ``at_ms``, and the oldest above ``RECENT_MAX``."""
         left, order = self._left, self._order
         while order and (len(order) > RECENT_MAX or left[order[0]].at_ms + RECENT_MS <= at_ms):
             del left[order.popleft()]

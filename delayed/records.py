@@ -1,9 +1,10 @@
-"""Records of the topic ``__delayed``: the contract with its readers.
+"""Records of the topic ``__delayed``: the format that readers of the topic rely on.
 
 Keys and values are msgpack, as in all internal topics (``raftlog.hosting.keyed_records``). The newest records
 of all keys are the whole state. A message keeps its record, and so its offset, until it leaves: a change of
 its time is a separate record. The headers of a message's tombstone have its outcome and due time, since
-compaction may remove the message. A schedule is written again when it fires, in one batch with its message.
+compaction may remove the message. A schedule is written again when it fires, in one batch with the fired
+message.
 """
 
 from __future__ import annotations
@@ -30,36 +31,36 @@ class Outcome(enum.StrEnum):
 
 
 class MessageKey(msgspec.Struct, frozen=True, array_like=True, tag="message"):
-    """One delayed message."""
+    """Key of the record of one delayed message."""
 
     id: bytes
 
 
 class ChangeKey(msgspec.Struct, frozen=True, array_like=True, tag="change"):
-    """The key of the changes to a message since it was accepted."""
+    """Key of the record with the newest change of a message since it was accepted."""
 
     id: bytes
 
 
 class LaneKey(msgspec.Struct, frozen=True, array_like=True, tag="lane", order=True):
-    """One target partition."""
+    """Key of the record of a lane: its target partition."""
 
     topic: str
     partition: int
 
 
 class ScheduleKey(msgspec.Struct, frozen=True, array_like=True, tag="schedule"):
-    """One schedule."""
+    """Key of the record of one schedule."""
 
     id: str
 
 
 class ProducerKey(msgspec.Struct, frozen=True, array_like=True, tag="producer"):
-    """The producer id with which this partition of ``__delayed`` writes to its targets."""
+    """Key of the record with the producer id by which this partition of ``__delayed`` writes to targets."""
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """An accepted message; ``topic_id`` distinguishes the topic from a later topic of its name."""
+    """An accepted message. ``topic_id`` distinguishes the topic from a later topic with an equal name."""
 
     topic: str
     topic_id: str
@@ -73,15 +74,16 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def record(self) -> Record:
-        """The record to append to the target."""
+        """The record to append to the target partition."""
         return Record(self.value, self.key, self.headers, self.timestamp_ms)
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The newest time of a message; ``failed`` is the reason why it cannot be delivered, until rescheduled.
+    """The newest due time of a message. ``failed`` is the reason why the message cannot be delivered until it
+    is rescheduled.
 
-    ``partition`` is its present target; -1: the target with which it was accepted. Each change repeats the
-    target, since compaction keeps only the newest change.
+    ``partition`` is the message's current target; -1 means the target with which it was accepted. Each change
+    repeats the target, since compaction keeps only the newest change.
     """
 
     due_ms: int
@@ -90,9 +92,10 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Lane(msgspec.Struct, frozen=True, omit_defaults=True):
-    """State of a lane: ``ids`` are in delivery as one batch with this epoch and sequence; idle if empty.
+    """State of a lane. ``ids`` are in delivery as one batch with this producer epoch and sequence.
 
-    ``producer_id`` is set once all epochs of the partition's first producer id are used.
+    A lane without ``ids`` is idle. ``producer_id`` is set once all epochs of the partition's first producer
+    id are used.
     """
 
     epoch: int
@@ -102,7 +105,7 @@ class Lane(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Missed(enum.StrEnum):
-    """The policy for instants that passed while no broker could fire them."""
+    """The policy for instants that passed while no broker could fire the schedule."""
 
     SKIP = "skip"
     ONCE = "once"
@@ -110,7 +113,7 @@ class Missed(enum.StrEnum):
 
 
 class Schedule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A message for each instant of a cron expression.
+    """A schedule: a message for each instant of a cron expression.
 
     Instants up to ``after_ms`` have fired, or never will; ``fired_ms`` is the newest fired instant.
     ``failed`` is the reason why the schedule has ended, because its messages cannot be delivered.
@@ -138,7 +141,7 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Producer(msgspec.Struct, frozen=True):
-    """The producer id of a partition, allocated with its first message."""
+    """The producer id of a partition of ``__delayed``, allocated with its first message."""
 
     producer_id: int
 
@@ -158,7 +161,7 @@ KINDS: Final = KeyedRecords[Key, Value](
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One record to write; ``outcome`` is set for the tombstone of a message or schedule."""
+    """One record to write. ``outcome`` is set for the tombstone of a message or schedule."""
 
     key: Key
     value: Value | None

@@ -1,6 +1,6 @@
 """Requests to the coordinators of delayed messages, and their replies.
 
-Every request may be repeated: the broker of a request chooses the ids of its messages.
+Every request may be repeated: the broker that sends a request chooses the ids of its messages.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ ScheduleState = Literal["active", "paused", "failed"]
 
 
 class When(msgspec.Struct, frozen=True, array_like=True):
-    """A delay by the coordinator's clock, or a time, in milliseconds; the other one is negative."""
+    """The due time of a message: a delay by the coordinator's clock, or a time, in milliseconds.
+
+    The unused field is negative.
+    """
 
     delay_ms: int = -1
     at_ms: int = -1
 
 
 class NewMessage(msgspec.Struct, frozen=True, array_like=True):
-    """A message to accept."""
+    """A message to accept, with its id and due time."""
 
     id: bytes
     partition: int
@@ -36,8 +39,9 @@ class NewMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Add(msgspec.Struct, tag="add", frozen=True, kw_only=True):
-    """Accept messages for one topic, all or none. The reply is ``NeedsProducerId`` if none is known.
+    """Accept messages for one topic, all or none.
 
+    The reply is ``NeedsProducerId`` if the partition of ``__delayed`` has no producer id yet.
     ``delay_ms_max`` is the retention of the topic, or -1.
     """
 
@@ -49,7 +53,7 @@ class Add(msgspec.Struct, tag="add", frozen=True, kw_only=True):
 
 
 class Reschedule(msgspec.Struct, tag="reschedule", frozen=True, kw_only=True):
-    """Give a pending or failed message another time."""
+    """Give a pending or failed message another due time."""
 
     id: bytes
     when: When
@@ -63,13 +67,13 @@ class Cancel(msgspec.Struct, tag="cancel", frozen=True, kw_only=True):
 
 
 class Read(msgspec.Struct, tag="read", frozen=True, kw_only=True):
-    """Describe one message."""
+    """Describe one pending or failed message."""
 
     id: bytes
 
 
 class ReadMany(msgspec.Struct, tag="list", frozen=True, kw_only=True):
-    """Read up to ``count_max`` messages after an id, sorted by id; of one topic, or of all."""
+    """Read up to ``count_max`` messages after an id, sorted by id: of one topic, or of all topics."""
 
     topic: str | None
     after: bytes
@@ -77,10 +81,10 @@ class ReadMany(msgspec.Struct, tag="list", frozen=True, kw_only=True):
 
 
 class CreateSchedule(msgspec.Struct, tag="create-schedule", frozen=True, kw_only=True):
-    """Create a schedule; repeating the request with equal contents changes nothing. Replies like ``Add``.
+    """Create a schedule. A repeated request with equal contents changes nothing. Replies as to ``Add``.
 
-    The coordinator sets the times of ``schedule``. Its partition belongs to the contents if
-    ``names_partition``; else a broker has chosen it among the topic's partitions.
+    The coordinator sets the times of ``schedule``. The partition of ``schedule`` belongs to its contents if
+    ``names_partition``; otherwise a broker has chosen it among the topic's partitions.
     """
 
     id: str
@@ -90,14 +94,14 @@ class CreateSchedule(msgspec.Struct, tag="create-schedule", frozen=True, kw_only
 
 
 class PauseSchedule(msgspec.Struct, tag="pause-schedule", frozen=True, kw_only=True):
-    """Pause a schedule, or resume it (also a failed one) from now on."""
+    """Pause a schedule, or resume a paused or failed schedule from now on."""
 
     id: str
     is_paused: bool
 
 
 class DeleteSchedule(msgspec.Struct, tag="delete-schedule", frozen=True, kw_only=True):
-    """Delete a schedule. Its fired messages stay."""
+    """Delete a schedule. Messages that it has fired stay."""
 
     id: str
 
@@ -109,7 +113,7 @@ class ReadSchedule(msgspec.Struct, tag="schedule", frozen=True, kw_only=True):
 
 
 class ReadSchedules(msgspec.Struct, tag="schedules", frozen=True, kw_only=True):
-    """Read up to ``count_max`` schedules after an id, sorted by id; of one topic, or of all."""
+    """Read up to ``count_max`` schedules after an id, sorted by id: of one topic, or of all topics."""
 
     topic: str | None
     after: str
@@ -120,14 +124,14 @@ ScheduleRequest = CreateSchedule | PauseSchedule | DeleteSchedule | ReadSchedule
 
 
 class ReadMoving(msgspec.Struct, tag="moving", frozen=True, kw_only=True):
-    """Ask whether messages are in delivery to a partition; the reply is ``Moving``."""
+    """Ask whether messages are in delivery to a partition. The reply is ``Moving``."""
 
     topic: str
     partition: int
 
 
 class CountTopic(msgspec.Struct, tag="count", frozen=True, kw_only=True):
-    """Count the messages and schedules of a topic; the reply is ``Counted``."""
+    """Count the messages and schedules of a topic. The reply is ``Counted``."""
 
     topic: str
     topic_id: str
@@ -151,7 +155,7 @@ class NeedsProducerId(msgspec.Struct, tag="needs-producer-id", frozen=True):
 
 
 class Done(msgspec.Struct, tag="done", frozen=True):
-    """The request is done."""
+    """Reply to a request that was carried out and has no other result."""
 
 
 class Described(msgspec.Struct, frozen=True):
@@ -185,13 +189,16 @@ class FoundSchedules(msgspec.Struct, tag="found-schedules", frozen=True):
 
 
 class Moving(msgspec.Struct, tag="is-moving", frozen=True):
-    """Whether a batch is in delivery; only its target partition knows whether it has arrived."""
+    """Whether a batch is in delivery to the partition.
+
+    Only that partition knows whether the batch has arrived.
+    """
 
     is_moving: bool
 
 
 class Counted(msgspec.Struct, tag="counted", frozen=True):
-    """Numbers of pending and failed messages, and of schedules."""
+    """Numbers of the pending messages, failed messages and schedules of a topic."""
 
     pending: int
     failed: int

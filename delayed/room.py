@@ -1,6 +1,6 @@
 """Limits the memory of batches in delivery on one broker.
 
-Decides: which batches wait. Repeated batches share a separate room, so that targets without a leader do not
+Decides: which batches wait. Repeated batches have a separate room, so that targets without a leader do not
 delay deliveries to other targets.
 """
 
@@ -15,14 +15,17 @@ ROOM_BYTES: Final = 32 << 20  # of messages; each of the two rooms
 
 
 class MoveRoom:
-    """Room for batches in delivery, shared by all coordinators of a broker."""
+    """Room in bytes for batches in delivery, shared by all coordinators of a broker."""
 
     def __init__(self, bytes_max: int = ROOM_BYTES) -> None:
         self._first, self._again = _Room(bytes_max), _Room(bytes_max)
 
     @asynccontextmanager
     async def held(self, size_bytes: int, *, is_repeated: bool) -> AsyncIterator[None]:
-        """Wait for room in the order of the calls, and hold it. A batch larger than the room goes alone."""
+        """Wait for room in the order of the calls, and hold the room.
+
+        A batch larger than all room is moved alone.
+        """
         room = self._again if is_repeated else self._first
         size_bytes = min(size_bytes, room.bytes_max)
         await room.take(size_bytes)

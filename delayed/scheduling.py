@@ -1,11 +1,11 @@
-"""The schedules of one partition of ``__delayed``, without IO: handles requests about them, and fires them.
+"""The schedules of one partition of ``__delayed``, without IO: handles their requests, and fires schedules.
 
 A schedule fires by writing its message and its progress in one batch. So each instant has one message, even
-after changes of leader, and the message is delivered once like any other. Its id follows from the schedule
-and the instant.
+after changes of leader, and the message is delivered once like any other message. The id of the message
+follows from the schedule and the instant.
 
-Decides: which instants fire, and which are missed. Leaves to others: instants (``cron``), moving messages to
-their topics (``lanes``).
+Decides: which instants fire, and which are missed. Leaves to others: the instants of a cron expression
+(``cron``), moving messages to their topics (``lanes``).
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ _log = logging.getLogger("raftlog.delayed")
 
 
 class Scheduling:
-    """All schedules of one partition, in one epoch of its leader."""
+    """All schedules of one partition of ``__delayed``, in one leader epoch."""
 
     def __init__(
         self, draft: Draft, tally: Tally, has_room: Callable[[str, int], bool], add: Callable[[bytes], None]
     ) -> None:
-        """``has_room`` gets a topic and bytes, ``add`` the ids of new pending messages."""
+        """``has_room`` is called with a topic and a size in bytes, ``add`` with the id of a new message."""
         self._draft = draft
         self._state = draft.state
         self._tally = tally
@@ -86,14 +86,17 @@ class Scheduling:
             self._look_at(name, schedule.after_ms)
 
     def deadline_ms(self) -> int:
-        """The latest time for the next ``collect``, early enough to notice a jump of the clock."""
+        """The time in milliseconds at which ``collect`` must be called at the latest.
+
+        Early enough to notice a jump of the wall clock.
+        """
         draft = self._draft
         next_ms = self._due.next_ms()
         at_ms = draft.now_ms + wait_ms(None if next_ms is None else next_ms - draft.wall_ms)
         return max(at_ms, self._rests_until_ms)
 
     def collect(self) -> None:
-        """Fire due instants of up to ``LOOK_MAX`` schedules."""
+        """Fire the due instants of up to ``LOOK_MAX`` schedules."""
         if self._draft.now_ms < self._rests_until_ms:
             return
         self._fired_bytes = 0
@@ -111,13 +114,13 @@ class Scheduling:
                 return
 
     def failed(self, ids: Iterable[bytes], reason: str) -> None:
-        """End the schedules of messages that cannot be delivered."""
+        """End the schedules that have fired these messages, which cannot be delivered."""
         for name in dict.fromkeys(self._names.get(id_[:_PREFIX_BYTES]) for id_ in ids):
             if name is not None and self._state.schedules[name].is_active:
                 self._put(name, replace(self._state.schedules[name], failed=reason))
 
     def fail_of(self, topic: TopicKey, reason: str) -> None:
-        """Fail the schedules of a deleted topic, including paused ones."""
+        """Mark the schedules of a deleted topic as failed, including paused schedules."""
         for name in self._of(topic):
             if not self._state.schedules[name].failed:
                 self._put(name, replace(self._state.schedules[name], failed=reason))
@@ -136,7 +139,7 @@ class Scheduling:
         return [name for name, each in schedules if (each.topic, each.topic_id) == topic]
 
     def reply_to(self, request: ScheduleRequest) -> Reply:
-        """Carry out a request and return its reply. Raises its refusal."""
+        """Carry out a request and return its reply. Raises the error that refuses the request."""
         match request:
             case CreateSchedule():
                 return self._create(request)
@@ -277,7 +280,7 @@ class Scheduling:
         self._look_at(name, next_ms)
 
     def _instants(self, name: str, schedule: Schedule, first_ms: int) -> tuple[list[int], int]:
-        """The instants that fire now, and the newest instant that has passed."""
+        """The instants that fire now, and the newest instant that is due, which may be a missed instant."""
         wall_ms = self._draft.wall_ms
         due = cron.newest(schedule.cron, schedule.time_zone, schedule.after_ms, wall_ms, MISSED_MAX + 1)
         in_time = [instant for instant in due if instant > wall_ms - LATE_MS_MAX]
@@ -306,7 +309,7 @@ def headers_of(name: str, instant_ms: int) -> tuple[tuple[str, bytes], ...]:
 
 
 def _prefix(name: str) -> bytes:
-    """The first bytes of the ids of a schedule's messages."""
+    """The prefix of the ids of a schedule's messages."""
     return sha256(name.encode()).digest()[:_PREFIX_BYTES]
 
 
@@ -315,7 +318,7 @@ def _id_of(name: str, instant_ms: int) -> bytes:
 
 
 def is_same(schedule: Schedule, request: CreateSchedule) -> bool:
-    """Whether a request asks for a schedule with equal contents."""
+    """Whether ``request`` asks for a schedule whose contents equal the contents of ``schedule``."""
     wanted = request.schedule
     if request.names_partition and schedule.partition != wanted.partition:
         return False
@@ -323,12 +326,12 @@ def is_same(schedule: Schedule, request: CreateSchedule) -> bool:
 
 
 def _contents(schedule: Schedule) -> Schedule:
-    """The schedule without its partition and progress."""
+    """The contents of a schedule: the schedule without its partition and progress."""
     return replace(schedule, partition=-1, created_ms=0, after_ms=0, fired_ms=-1, is_paused=False, failed="")
 
 
 def _message(name: str, schedule: Schedule, instant_ms: int, wall_ms: int) -> Message:
-    """Make the message of an instant."""
+    """Make the message that a schedule fires for an instant."""
     return Message(
         topic=schedule.topic,
         topic_id=schedule.topic_id,

@@ -1,7 +1,7 @@
 """Access to any delayed message from any broker: calls the local coordinator, or the coordinator's broker.
 
-Decides: the texts of ids, the partition of ``__delayed`` of a message, when the topic is created, and when a
-producer id is allocated. Leaves to others: the replies (``coordinator``), finding the coordinator
+Decides: the texts of ids, the partition of ``__delayed`` that has a message, when the topic is created, and
+when a producer id is allocated. Leaves to others: the replies (``coordinator``), finding the coordinator
 (``raftlog.hosting.coordinator_service``).
 """
 
@@ -53,7 +53,7 @@ PARTITION_DIGITS: Final = 4
 
 
 class MessageId(NamedTuple):
-    """Partition and id of a message. Clients see its text, which sorts equally."""
+    """Partition of ``__delayed`` and id of a message. Clients see its text, which sorts in an equal order."""
 
     partition: int
     id: bytes
@@ -80,7 +80,7 @@ NAME: Final = "delayed messages"  # in error texts
 
 
 class DelayedService:
-    """One broker's access to all delayed messages; it also offers its own coordinators to other brokers."""
+    """One broker's access to all delayed messages; also offers its own coordinators to other brokers."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class DelayedService:
         )
 
     async def add(self, request: Add, spread: int, timeout_ms: int) -> tuple[int, Added]:
-        """Accept messages, all or none, in one partition of ``__delayed``, which is created if it is missing.
+        """Accept messages, all or none, in one partition of ``__delayed``; the topic is created if missing.
 
         ``spread`` selects the partition, which the call returns. Raises the coordinator's refusals,
         ``NoLeader``, and ``CommitUnknown``.
@@ -117,18 +117,18 @@ class DelayedService:
     async def reschedule(
         self, which: MessageId, when: When, *, delay_ms_max: int, timeout_ms: int
     ) -> Described:
-        """Give a message another time. Raises as ``read``, and ``InvalidRequest``."""
+        """Give a message another due time. Raises as ``read``, and ``InvalidRequest``."""
         request = Reschedule(id=which.id, when=when, delay_ms_max=delay_ms_max)
         return _only(await self._ask_about(which, request, timeout_ms))
 
     async def cancel(self, which: MessageId, timeout_ms: int) -> None:
-        """Cancel a message; return once that is committed. Raises as ``read``."""
+        """Cancel a message; return once the cancellation is committed. Raises as ``read``."""
         await self._ask_about(which, Cancel(id=which.id), timeout_ms)
 
     async def list_some(
         self, topic: str | None, after: MessageId | None, count_max: int, timeout_ms: int
     ) -> list[tuple[MessageId, Described]]:
-        """Read up to ``count_max`` messages after ``after``, sorted by id. Raises ``NoLeader``."""
+        """Read up to ``count_max`` messages with ids after ``after``, sorted by id. Raises ``NoLeader``."""
         found: list[tuple[MessageId, Described]] = []
         count = await self._coordinators.confirmed_count(timeout_ms) or 0
         begin = MessageId(0, b"") if after is None else after
@@ -143,13 +143,16 @@ class DelayedService:
         return found
 
     async def message(self, which: MessageId, found: Described, timeout_ms: int) -> Message:
-        """Read the content of a described message. Raises ``DelayedNotFound`` if it has left since."""
+        """Read the content of a message that ``found`` describes.
+
+        Raises ``DelayedNotFound`` if it has left since.
+        """
         offset = found.waiting.offset
         (message,) = await self._delivery.read(which.partition, [offset], timeout_ms)
         return message
 
     async def is_moving_to(self, topic: str, partition: int, timeout_ms: int) -> bool:
-        """Whether any coordinator has messages in delivery to a partition. Raises ``NoLeader``."""
+        """Whether any coordinator has messages in delivery to this partition. Raises ``NoLeader``."""
         request = ReadMoving(topic=topic, partition=partition)
         for coordinator in range(await self._coordinators.confirmed_count(timeout_ms) or 0):
             reply = await self._ask(coordinator, request, timeout_ms)
@@ -172,7 +175,10 @@ class DelayedService:
     # Schedules. The id of a schedule selects its partition of ``__delayed``.
 
     async def create_schedule(self, request: CreateSchedule, timeout_ms: int) -> DescribedSchedule:
-        """Create a schedule; an equal one may exist. Raises ``Conflict`` for other contents under its id."""
+        """Create a schedule, or describe an equal schedule that exists.
+
+        Raises ``Conflict`` if a schedule with this id has other contents.
+        """
         deadline = deadline_in(timeout_ms)
         count = await self._coordinators.partition_count(timeout_ms)
         partition = partition_for_key(request.id.encode(), count)
@@ -183,7 +189,7 @@ class DelayedService:
         return _only_schedule(await self._ask_of(name, ReadSchedule(id=name), timeout_ms))
 
     async def pause_schedule(self, name: str, is_paused: bool, timeout_ms: int) -> DescribedSchedule:
-        """Pause a schedule, or resume it from now on. Raises ``ScheduleNotFound``."""
+        """Pause a schedule, or resume a schedule from now on. Raises ``ScheduleNotFound``."""
         return _only_schedule(
             await self._ask_of(name, PauseSchedule(id=name, is_paused=is_paused), timeout_ms)
         )
@@ -195,7 +201,11 @@ class DelayedService:
     async def list_schedules(
         self, topic: str | None, after: tuple[int, str], count_max: int, timeout_ms: int
     ) -> list[tuple[int, DescribedSchedule]]:
-        """Read up to ``count_max`` schedules with their partitions, after ``after``, sorted."""
+        """Read up to ``count_max`` schedules after ``after``: a partition of ``__delayed`` and the id of a
+        schedule.
+
+        Sorted by partition and id.
+        """
         found: list[tuple[int, DescribedSchedule]] = []
         count = await self._coordinators.confirmed_count(timeout_ms) or 0
         for partition in range(after[0], count):

@@ -43,7 +43,7 @@ RECORD_BYTES: Final = 64  # of a record, without its content
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
-    """The state without the columns of the pending messages, which follow it."""
+    """The head of a snapshot: the state without the columns of the pending messages, which follow."""
 
     version: int
     producer_id: int | None
@@ -56,7 +56,7 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _FirstSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """A snapshot of version 1."""
+    """A snapshot in the first format."""
 
     version: int
     producer_id: int | None
@@ -115,11 +115,11 @@ class DelayedState:
                 self._take(*known, outcome, due_ms, record.offset, record.timestamp_ms)
 
     def put(self, row: Row, at_ms: int) -> None:
-        """Apply a record that is being written."""
+        """Apply a record that this leader is about to write."""
         self._take(row.key, row.value, row.outcome, row.due_ms, NOWHERE, at_ms)
 
     def snapshot(self) -> bytes:
-        """Encode the state: equal bytes on every replica."""
+        """Encode the state. Replicas with equal states give equal bytes."""
         return b"".join(self.snapshot_pieces())
 
     def snapshot_pieces(self) -> list[bytes | bytearray | array[int]]:
@@ -175,7 +175,7 @@ class DelayedState:
     def _take(
         self, key: Key, value: Value | None, outcome: Outcome | None, due_ms: int, offset: int, at_ms: int
     ) -> None:
-        """Apply one record, written at ``offset`` and ``at_ms``."""
+        """Apply one record, written at ``offset`` and at the time ``at_ms``."""
         match key:
             case MessageKey():  # the usual case
                 id_ = key.id
@@ -210,7 +210,7 @@ class DelayedState:
                 self.producer_id = value.producer_id
 
     def _count(self, id_: bytes, amount: int) -> None:
-        """Count a pending or failed message (``amount`` 1), or stop counting it (-1)."""
+        """Add ``amount`` (1 or -1) to the counters of a pending or failed message."""
         one = self.waiting.find(id_)
         if one is not None:
             (self.failures if id_ in self.failed else self.open).add(one.topic, amount)
@@ -220,7 +220,7 @@ class DelayedState:
         self.failed.pop(id_, None)
 
     def _remember(self, id_: bytes, outcome: Outcome | None, due_ms: int, at_ms: int) -> None:
-        """Remember the outcome in a tombstone; compaction may have deleted earlier records."""
+        """Remember the outcome in a tombstone, of which compaction may have deleted the earlier records."""
         if outcome is not None:
             self.recent.remember(id_, Left(outcome, due_ms, at_ms))
         self.recent.forget_before(at_ms)
@@ -233,12 +233,12 @@ def was_delivered(state: DelayedState, id_: bytes) -> bool:
 
 
 def left_as(schedule_id: str) -> bytes:
-    """The key of a deleted schedule in ``recent``, which is longer than the id of any message."""
+    """The key of a deleted schedule in ``recent``; it is longer than the id of any message."""
     return b"schedule of " + schedule_id.encode()
 
 
 def size_of(message: Message) -> int:
-    """Approximate bytes of a message's record in a batch."""
+    """Approximate bytes that a message's record takes in a batch."""
     size = RECORD_BYTES + len(message.value or b"") + len(message.key or b"")
     for name, value in message.headers:
         size += 16 + 4 * len(name) + len(value or b"")

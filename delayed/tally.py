@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 LATENESS_MS: Final = (10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 600_000)
-"""Upper bounds of the histogram of lateness; one more class has longer times."""
+"""Upper bounds in milliseconds of the classes of the lateness histogram; one more class has longer times."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """Counters of one partition of ``__delayed`` since its replica was opened here."""
+    """Counters of one partition of ``__delayed``, since this broker opened its replica."""
 
     delivered: int = 0
     failed: int = 0
@@ -23,7 +23,7 @@ class Tally:
     lateness: list[int] = field(default_factory=lambda: [0] * (len(LATENESS_MS) + 1))
 
     def note_delivered(self, late_ms: int) -> None:
-        """Count a delivered message, ``late_ms`` after its time by the coordinator's wall clock."""
+        """Count a message delivered ``late_ms`` after its due time, by the coordinator's wall clock."""
         late_ms = max(0, late_ms)  # the clock went back
         self.delivered += 1
         self.lateness_sum_ms += late_ms

@@ -11,12 +11,12 @@ from raftlog.hosting.decisions import Effect
 from raftlog.records.batch import EPOCH_MAX
 
 BytesMax = Callable[[str], int]
-"""The maximum size in bytes of a batch that a topic accepts now."""
+"""Function that returns the maximum size in bytes of a batch that a topic accepts now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move(Effect):
-    """Append these messages to their target as one batch, then report its outcome."""
+    """Append these messages to their target as one batch, then report the outcome."""
 
     lane: LaneKey
     batch: Lane
@@ -24,7 +24,7 @@ class Move(Effect):
 
     @property
     def is_last_epoch(self) -> bool:
-        """Whether the next epoch needs another producer id."""
+        """Whether the lane's next producer epoch needs another producer id."""
         return self.batch.epoch >= EPOCH_MAX
 
 
@@ -36,7 +36,7 @@ class Redirected:
 
 
 class TopicKey(NamedTuple):
-    """A topic by name and id; without an id any topic of that name."""
+    """A topic by name and id; without an id, any topic with that name."""
 
     name: str
     topic_id: str = ""
@@ -44,13 +44,13 @@ class TopicKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SweepTopics(Effect):
-    """Find out which of these topics were deleted, then report them."""
+    """Find out which of these topics were deleted, then report the deleted topics."""
 
     topics: frozenset[TopicKey]
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep(Effect):
-    """Find out which of these idle lanes lead to deleted partitions, then report them."""
+    """Find out which of these idle lanes lead to deleted partitions, then report those lanes."""
 
     lanes: Mapping[LaneKey, Lane]

@@ -1,7 +1,7 @@
 """The lag of a group in one partition: the records that the group has not consumed.
 
-Decides: which records count. Records below the log start do not; nor do control records and gaps of compacted
-records before the first record.
+Decides: which records count. Records below the log start do not count, nor control records and gaps of
+compacted records before the first record.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from raftlog.wire.lag import records_left
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The records of a partition from ``first`` on.
+    """The records of a partition that a group has not consumed: from ``first`` on.
 
-    ``time_ms`` is the timestamp of the first committed record; None without one.
+    ``time_ms`` is the timestamp of the first committed record among them, or None if there is no such record.
     """
 
     first: int
@@ -24,11 +24,11 @@ class Backlog:
     time_ms: int | None
 
     def records(self, committed_offset: int) -> int:
-        """The lag in records of a group that has committed this offset."""
+        """The lag in records of a group with this committed offset."""
         return records_left(committed_offset, self.first, self.end)
 
     def age_s(self, committed_offset: int, now_ms: int) -> float:
-        """The age in seconds of the first record that the group has not consumed; 0 without one."""
+        """The age in seconds of the first record that the group has not consumed; 0 without such a record."""
         if self.time_ms is None or not self.records(committed_offset):
             return 0.0
         return max(0, now_ms - self.time_ms) / 1000
@@ -37,9 +37,9 @@ class Backlog:
 async def backlog(
     topics: Topics, topic: str, partition: int, offset: int, extent: Extent, before: Backlog | None = None
 ) -> Backlog:
-    """The records at or after a committed offset. Raises ``RaftlogError``.
+    """The backlog from a committed ``offset`` on. Raises ``RaftlogError``.
 
-    The first record of an earlier backlog stays the first unless it has been consumed or deleted.
+    The first record of the earlier backlog ``before`` is used again unless it has been consumed or deleted.
     """
     begin = max(offset, extent.start)
     if begin >= extent.end:

@@ -1,7 +1,7 @@
 """Rows of commits: committed offsets, and offsets that wait for the end of a transaction. Pure.
 
-Offsets of a transaction are in a row of its producer until the transaction ends: then they are written as
-committed offsets or dropped, and the row is deleted.
+The offsets of a transaction are in one row per producer until the transaction ends. Then the offsets are
+written as committed offsets or dropped, and the row is deleted.
 
 Decides: which offsets count, and which commits are refused while a transaction is open. Leaves to others: who
 may commit (``coordination``), that a transaction is open (``unconfirmed``), its outcome (``transactions``).
@@ -29,7 +29,7 @@ Row = tuple[OffsetKey | TransactionKey, CommittedOffset | TransactionOffsets | N
 
 
 def committed_rows(state: GroupsState, ask: Commit, wall_ms: int) -> list[Row]:
-    """The rows of a commit without a transaction; the last offset of each partition counts.
+    """The rows of a commit without a transaction. If a partition is listed twice, its last offset counts.
 
     Raises ``OffsetsPending``.
     """
@@ -44,7 +44,7 @@ def committed_rows(state: GroupsState, ask: Commit, wall_ms: int) -> list[Row]:
 
 
 def added_row(state: GroupsState, ask: AddOffsets, wall_ms: int) -> Row:
-    """The row of a transaction's waiting offsets, including the offsets of ``ask``.
+    """The row of a transaction's waiting offsets after the offsets of ``ask`` are added.
 
     Raises ``ProducerFenced`` if a later transaction has begun, ``OffsetsPending`` and ``InvalidRequest``.
     """
@@ -72,13 +72,13 @@ def added_row(state: GroupsState, ask: AddOffsets, wall_ms: int) -> Row:
 
 
 def has_kept(state: GroupsState, ask: AddOffsets) -> bool:
-    """Whether the group has waiting offsets of this transaction."""
+    """Whether the group already stores waiting offsets of the transaction of ``ask``."""
     before = state.transactions.get(ask.group, {}).get(ask.producer_id)
     return before is not None and before.epoch == ask.epoch and bool(before.offsets)
 
 
 def why_ended(ask: AddOffsets, end: EndOffsets) -> RaftlogError:
-    """The error for offsets that arrive after the end of their transaction, or of a later one."""
+    """The error for offsets that arrive after the end of their transaction, or of a later transaction."""
     if ask.epoch == end.epoch and not end.is_commit:
         return TransactionAborted(
             f"transaction {ask.transaction} was aborted, so group {ask.group} refuses its offsets"
@@ -95,10 +95,10 @@ def has_ended(ask: AddOffsets, current_epoch: int) -> ProducerFenced:
 
 
 def ended_rows(state: GroupsState, ask: EndOffsets, wall_ms: int) -> list[Row]:
-    """The rows that the end of a transaction writes; none if a later one of its producer has begun.
+    """The rows that the end of a transaction writes; empty if a later transaction of its producer has begun.
 
-    The deletion is written even if no offset was added: it proves leadership, since another leader may have
-    the offsets.
+    The deletion is written even if no offset was added: the write proves leadership, since another leader may
+    have the offsets.
     """
     before = state.transactions.get(ask.group, {}).get(ask.producer_id)
     if before is not None and ask.epoch < before.epoch:
@@ -124,8 +124,8 @@ def starts_of_added(
     """The rows that let a group read partitions added to a consumed topic from their start.
 
     ``consumed`` is the result of ``consumed_topics`` for ``known``. An offset below a partition's beginning
-    belongs to a removed partition of that number. A group without a committed offset of a topic does not
-    consume it.
+    belongs to a removed partition with an equal number. A group without a committed offset of a topic does
+    not consume the topic.
     """
     rows: list[Row] = []
     for topic, topic_id in sorted(consumed.items()):
@@ -138,7 +138,10 @@ def starts_of_added(
 
 
 def consumed_topics(known: Mapping[Target, CommittedOffset], topic_ids: Mapping[str, str]) -> dict[str, str]:
-    """The ids, by name, of the topics in which a group has an offset. ``topic_ids`` are the present ids."""
+    """The topics in which a group has an offset, by name with their ids.
+
+    ``topic_ids`` are the current ids.
+    """
     newest: dict[str, CommittedOffset] = {}
     for (topic, _), committed in known.items():
         is_current = topic_ids.get(topic, committed.topic_id) == committed.topic_id
@@ -148,7 +151,7 @@ def consumed_topics(known: Mapping[Target, CommittedOffset], topic_ids: Mapping[
 
 
 def fences(state: GroupsState) -> Iterator[TransactionKey]:
-    """The keys of rows without offsets, which older versions kept after each end."""
+    """The keys of rows without offsets, which earlier releases kept after each end of a transaction."""
     for group, producers in state.transactions.items():
         for producer_id, row in producers.items():
             if not row.offsets:
@@ -168,7 +171,9 @@ def offsets_of_removed(state: GroupsState, group: str, topics: KnownTopics) -> l
 def check_free(
     state: GroupsState, group: str, targets: Iterable[Target], *, producer_id: int | None = None
 ) -> None:
-    """Raise ``OffsetsPending`` if another producer's transaction has a waiting offset of a target."""
+    """Raise ``OffsetsPending`` if a transaction of another producer has a waiting offset of one of
+    ``targets``.
+    """
     pending = state.pending.get(group, {})
     for topic, partition in targets:
         owner = pending.get((topic, partition))
@@ -177,7 +182,7 @@ def check_free(
 
 
 def still_pending(topic: str, partition: int, transaction: str) -> OffsetsPending:
-    """The error for a partition with an offset in an open transaction."""
+    """The error for a partition that has an offset in an open transaction."""
     return OffsetsPending(
         f"offsets: the open transaction {transaction} has an offset of {topic}/{partition}; retry after the "
         "transaction, or abort it",
@@ -201,7 +206,7 @@ def _target(commit: OffsetCommit) -> Target:
 
 
 def _is_late(ask: Commit | AddOffsets, commit: OffsetCommit, known: Mapping[Target, CommittedOffset]) -> bool:
-    """Whether a commit arrives after a higher commit of an equal generation."""
+    """Whether a commit is below a commit of an equal generation that arrived earlier."""
     before = known.get(_target(commit))
     if before is None or ask.generation < 0 or before.generation != ask.generation:
         return False

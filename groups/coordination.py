@@ -1,10 +1,10 @@
 """Decisions of the coordinator of all groups of one partition of ``__offsets``, without IO.
 
 The inputs are requests, time and partition counts; the outputs are records to append, answers and effects, in
-order. An answer is sent once all earlier records are committed, so the next coordinator knows all answered
-requests. Decides: who may commit, which groups are deleted or expire. Leaves to others: members
-(``membership``), the rows of a commit (``commits``), queues (``queues``), appending and answering
-(``coordinator``).
+order. An answer is sent once all earlier records are committed, so the next coordinator knows the effect of
+all answered requests. Decides: who may commit, which groups are deleted or expire. Leaves to others: members
+(``membership``), the rows of a commit (``commits``), queues (``queues``), appending records and answering
+requests (``coordinator``).
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ SWEEP_MS: Final = 600_000  # interval of the search for expired offsets
 
 
 class Coordination:
-    """Decisions of one leader about all groups of a partition; ``state`` is the state at its beginning."""
+    """Decisions of one leader about all groups of a partition.
+
+    ``state`` is the state when its decisions begin.
+    """
 
     def __init__(
         self,
@@ -78,9 +81,10 @@ class Coordination:
         sweep_every_ms: int = SWEEP_MS,
         knows_time: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``known_until`` comes from earlier decisions of this leader, which were dropped.
+        """``known_until`` has the ends of sessions from earlier, dropped decisions of this leader.
 
-        ``knows_time`` says whether the brokers agree on a time; leases that begin without it are marked.
+        ``knows_time`` says whether the brokers agree on a time. Leases that begin while the brokers do not
+        agree are marked.
         """
         self._outputs = Outputs(state.copy(), tally or Tally(), knows_time)
         self._topics = topics
@@ -115,20 +119,20 @@ class Coordination:
 
     @property
     def state_bytes_max(self) -> int:
-        """The limit of the state of this partition, in bytes."""
+        """The limit of the memory of this partition's state, in bytes."""
         return self._budget.total_max
 
     @property
     def state(self) -> GroupsState:
-        """The state once all written records are committed."""
+        """The state that is reached once all written records are committed."""
         return self._outputs.state
 
     def take(self) -> list[Output]:
-        """Take the answers, records and effects since the last call, in order."""
+        """Take the answers, records and effects that were added since the last call, in order."""
         return self._outputs.take()
 
     def next_deadline_ms(self) -> int:
-        """The latest time for the next ``tick``, in milliseconds."""
+        """The time in milliseconds at which ``tick`` must be called at the latest."""
         of_groups = self._deadlines[0][0] if self._deadlines else self._sweep_ms
         of_queues = self.queues.next_deadline_ms()
         due_ms = of_groups if of_queues is None else min(of_groups, of_queues)
@@ -137,7 +141,7 @@ class Coordination:
         return min(self._sweep_ms, max(due_ms, self._rests_until_ms))
 
     def receive(self, request_id: RequestId, request: Request, now_ms: int, wall_ms: int) -> None:
-        """Handle a request, which is answered now or later; a refusal is an answer, too."""
+        """Handle a request. The answer, which may be a refusal, is among the outputs now or later."""
         if request.group in self._left_behind:
             self._take_over(request.group, now_ms)
         try:
@@ -147,7 +151,7 @@ class Coordination:
         self._after(request.group)
 
     def forget(self, request_id: RequestId, request: Request) -> None:
-        """Drop a waiting request: its caller does not wait any more."""
+        """Drop a waiting request, because its caller has gone."""
         if isinstance(request, QueueRequest):
             self.queues.forget(request_id, request)
         elif isinstance(request, AddOffsets):
@@ -156,13 +160,15 @@ class Coordination:
             self._memberships[request.group].forget(request_id)
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
-        """Continue the work after changes of topics or leaders, then end due sessions and phases."""
+        """Continue the work after changes of topics or leaders, then end the sessions and phases that are
+        due.
+        """
         self._step(chain(self._catch_up(now_ms), self._ends(now_ms, wall_ms)), now_ms)
         of_queues = chain(self.queues.catch_up(now_ms, wall_ms), self.queues.ends(now_ms, wall_ms))
         self._step(of_queues, now_ms)
 
     def _ends(self, now_ms: int, wall_ms: int) -> Iterator[None]:
-        """End due sessions and phases, group by group."""
+        """End the sessions and phases that are due, one group per step."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             due_ms, name = heapq.heappop(self._deadlines)
             if self._next.get(name) == due_ms:
@@ -175,7 +181,7 @@ class Coordination:
             yield
 
     def _step(self, work: Iterator[None], now_ms: int) -> None:
-        """Do up to ``STEP_MAX`` of the work; later steps do the rest."""
+        """Do at most ``STEP_MAX`` steps of the work; later calls do the rest."""
         before = len(self._outputs.wanted)
         for done, _ in enumerate(work, 1):
             if done + len(self._outputs.wanted) - before >= STEP_MAX:
@@ -183,14 +189,14 @@ class Coordination:
                 return
 
     def expire(self, now_ms: int, trusted_ms: int | None) -> None:
-        """Look for groups without use for the whole retention, some at a time (``surveyed``)."""
+        """Look for groups that were unused for the whole retention, some groups per call (``surveyed``)."""
         if len(self.known_until) > self._known_max:
             self._forget_times()
         if now_ms >= self._sweep_ms:
             self._sweep_ms = now_ms + self._sweep(trusted_ms)
 
     def _forget_times(self) -> None:
-        """Forget the known times of former members and groups."""
+        """Forget the ends of sessions of former members and groups."""
         groups = self.state.groups
         for name, member_id in list(self.known_until):
             if name not in groups or (member_id and member_id not in groups[name].members):
@@ -198,7 +204,7 @@ class Coordination:
         self._known_max = 2 * len(self.known_until) + KNOWN_SPARE
 
     def partitions_changed(self, topics: Collection[str], now_ms: int) -> None:
-        """Note changed topics. Their groups are examined now, or in the next ticks."""
+        """Note the topics that have changed. Their groups are examined in this call, or in the next ticks."""
         self._changed |= {topic: names for topic in sorted(topics) if (names := self._by_topic.of(topic))}
         if self._topics.beginnings != self._beginnings_seen:
             self._beginnings_seen = dict(self._topics.beginnings)
@@ -208,9 +214,10 @@ class Coordination:
         self._step(self._catch_up(now_ms), now_ms)
 
     def _catch_up(self, now_ms: int) -> Iterator[None]:
-        """Take over groups, and examine the groups of changed topics, one by one.
+        """Take over groups, and examine the groups of changed topics, one group per step.
 
-        Offsets of removed partitions are deleted, so that a later partition of that number has none.
+        Offsets of removed partitions are deleted, so that a later partition with an equal number has no
+        offset.
         """
         while self._left_behind:
             self._take_over(next(reversed(self._left_behind)), now_ms)
@@ -229,7 +236,7 @@ class Coordination:
             yield
 
     def planned(self, asked: MakePlan, outcome: Planned | RaftlogError, now_ms: int, wall_ms: int) -> None:
-        """Pass the outcome of a plan to its group (``Membership.planned``)."""
+        """Pass the outcome of a plan to the group (``Membership.planned``)."""
         if (membership := self._memberships.get(asked.name)) is not None:
             membership.planned(asked, outcome, now_ms, wall_ms)
             self._after(asked.name)
@@ -275,7 +282,7 @@ class Coordination:
                 assert_never(request)
 
     def _commit(self, request_id: RequestId, ask: Commit, now_ms: int, wall_ms: int) -> None:
-        """Commit all offsets or none."""
+        """Commit all offsets of the request, or none."""
         self.queues.check_free(ask.group, {commit.topic for commit in ask.offsets})
         if not ask.is_forced or ask.member_id or ask.generation >= 0:
             self._check_committer(ask, now_ms)
@@ -285,7 +292,7 @@ class Coordination:
     def _add_offsets(
         self, request_id: RequestId, ask: AddOffsets, now_ms: int, wall_ms: int, *, is_open: bool = False
     ) -> None:
-        """Store all offsets or none; they count once the transaction is committed.
+        """Store all offsets of the request, or none. The offsets count once the transaction is committed.
 
         The first offsets of a transaction wait until it is confirmed that the transaction ``is_open``.
         """
@@ -299,7 +306,7 @@ class Coordination:
             self._outputs.perform(self._unconfirmed.add(request_id, ask))
 
     def confirmed(self, confirm: Confirm, refusal: RaftlogError | None, now_ms: int, wall_ms: int) -> None:
-        """Store offsets whose transaction is confirmed to be open, unless it has ended since."""
+        """Store offsets whose transaction is confirmed to be open, unless the transaction has ended since."""
         request_id, ask = confirm.request_id, confirm.ask
         if not self._unconfirmed.take(request_id, ask):
             return
@@ -312,9 +319,10 @@ class Coordination:
         self._after(ask.group)
 
     def _end_offsets(self, request_id: RequestId, ask: EndOffsets, wall_ms: int) -> None:
-        """Commit or drop the offsets that a transaction has added, even after a rebalance.
+        """Commit or drop the offsets that a transaction has added, also after a rebalance.
 
-        An end is handled even if the group has no offsets of the transaction: they may still arrive.
+        An end is handled even if the group has no offsets of the transaction, because such offsets may still
+        arrive.
         """
         for late_id, late in self._unconfirmed.ended(ask):
             self._outputs.answer(late_id, commits.why_ended(late, ask))
@@ -324,7 +332,7 @@ class Coordination:
         self._outputs.answer(request_id, Done())
 
     def _check_committer(self, ask: Commit | AddOffsets, now_ms: int) -> None:
-        """Raise the refusal of a commit that its member may not make."""
+        """Raise an error if the sender of a commit may not commit offsets of these partitions."""
         if ask.generation < 0 and not ask.member_id:
             self._check_unused(ask.group, "commit as a member, with member_id and generation", known=False)
             return
@@ -346,7 +354,7 @@ class Coordination:
                 )
 
     def _write(self, ask: Commit | AddOffsets, rows: Sequence[Row], now_ms: int, wall_ms: int) -> None:
-        """Write rows of offsets, and the row of the group if they are its first."""
+        """Write rows of offsets, and the row of the group if the group is new."""
         group, created = ask.group, list[Row]()
         if group not in self.state.groups:
             created.append((GroupKey(group), Group(changed_ms=wall_ms, client=ask.client)))
@@ -356,7 +364,9 @@ class Coordination:
             self._outputs.write(*created, *rows, frees_room=growth < ROW_BYTES)
 
     def _check_budget(self, group: str, client: str, growth: int, now_ms: int) -> None:
-        """Raise ``QuotaExceeded`` or ``Overloaded`` if the group, or its creator, has too much state."""
+        """Raise ``QuotaExceeded`` or ``Overloaded`` if the state of the group, or of its creator, would be
+        too large.
+        """
         retry_after_ms = self._look_again_ms(now_ms)
         found = self.state.groups.get(group)
         self._budget.check(self.state.used, "group", group, growth, retry_after_ms)
@@ -364,16 +374,16 @@ class Coordination:
         self._budget.check(self.state.used_by_client, "client", creator, growth, retry_after_ms)
 
     def _look_again_ms(self, now_ms: int) -> int:
-        """The time in milliseconds after which to retry: the next sweep may delete unused groups."""
+        """The milliseconds after which a refused client may retry: a sweep may delete unused groups."""
         return max(1, min(self._sweep_ms - now_ms, RECHECK_MS))
 
     def _fit_share(self) -> None:
-        """Set the minimum share of a group, so that offsets or queues of all partitions fit into it."""
+        """Set the minimum share of a group: offsets or queues of all partitions must fit into it."""
         needed = PARTITION_BYTES * (1 + sum(self._topics.counts.values()))
         self._budget = replace(self._budget, share_min=needed)
 
     def _check_join(self, ask: Join, now_ms: int) -> int:
-        """The bytes that a member adds. Raises as ``_check_budget``, counting waiting members, too."""
+        """The bytes that a joining member adds. Raises as ``_check_budget``; waiting members count, too."""
         growth = self._growth_of(ask)
         more = growth - self._joining.of_member(ask.group, ask.member_id)
         if more > 0:
@@ -392,14 +402,18 @@ class Coordination:
         return share_owner(ask.client if found is None else found.client)
 
     def _growth_of(self, ask: Join) -> int:
-        """The approximate bytes that a joining member adds to its group, beyond its present row."""
+        """The approximate bytes that a joining member adds to its group's row, beyond its current part of the
+        row.
+        """
         member = self.state.groups.get(ask.group, Group()).members.get(ask.member_id)
         if member is None:
             return ROW_BYTES + 2 * generations.size_of(ask)
         return 2 * (generations.size_of(ask) - generations.size_of(member, owned=member.assignment))
 
     def _growth_of_queue(self, ask: Receive) -> int:
-        """The bytes that a new queue adds: for each partition a queue row and a committed offset."""
+        """The bytes that a receive adds if its queue is new: a queue row and a committed offset per
+        partition.
+        """
         if self.queues.has(ask.group, ask.topic):
             return 0
         return ROW_BYTES + (2 * ROW_BYTES + tags_bytes(ask)) * self._topics.counts.get(ask.topic, 0)
@@ -444,7 +458,10 @@ class Coordination:
         )
 
     def surveyed(self, groups: Collection[str], extents: Extents, now_ms: int, trusted_ms: int) -> list[str]:
-        """Delete unused groups whose offsets point at no readable record; return their names."""
+        """Delete the groups that are still unused and whose offsets point at no readable record.
+
+        Returns the names of the deleted groups.
+        """
         oldest_ms = trusted_ms - self._offsets_retention_ms
         over = [name for name in groups if self._is_unused(name, oldest_ms)]
         over = [name for name in over if is_over(self.state, name, extents)]
@@ -466,7 +483,7 @@ class Coordination:
         return max(newest_ms, group.changed_ms, self.queues.used_ms(name))
 
     def _sweep(self, trusted_ms: int | None) -> int:
-        """Examine some groups; at the end of a sweep ask about the unused ones (``surveyed``).
+        """Examine some groups. At the end of a sweep, request the survey of the unused groups (``surveyed``).
 
         Returns the milliseconds until the next step.
         """
@@ -527,14 +544,14 @@ class Coordination:
         return group
 
     def _check_unused(self, name: str, remedy: str, *, known: bool = True) -> None:
-        """Raise ``Conflict`` for a group with members."""
+        """Raise ``Conflict`` if the group has members."""
         group = self._group(name) if known else self.state.groups.get(name, Group())
         membership = self._memberships.get(name)
         if group.members or (membership is not None and membership.is_rebalancing):
             raise Conflict(f"group {name} has members; first stop the members, or {remedy}")
 
     def _check_settled(self, name: str) -> None:
-        """Raise ``Conflict`` for a group with offsets that wait for the end of a transaction."""
+        """Raise ``Conflict`` if the group has offsets that wait for the end of a transaction."""
         for added in self.state.transactions.get(name, {}).values():
             if added.offsets:
                 raise Conflict(
@@ -543,7 +560,7 @@ class Coordination:
                 )
 
     def _after(self, name: str) -> None:
-        """Schedule the group's next deadline; forget a group without members."""
+        """Schedule the group's next deadline. Drop the object of a group that has no members."""
         membership = self._memberships.get(name)
         if name in self._joining.members and (membership is None or not membership.is_joining):
             self._joining.remove(name)

@@ -1,8 +1,8 @@
 """Coordinator of one partition of ``__offsets``: ``raftlog.hosting.coordinator`` for groups.
 
-Decides: the error for a caller whose time is up, and that a dead letter is retried. Leaves to others: the
-records and answers (``coordination``), appending (``raftlog.hosting``), which broker coordinates a group
-(``service``).
+Decides: the error for a caller at its time limit, and that storing a dead letter is retried. Leaves to
+others: the records and answers (``coordination``), appending (``raftlog.hosting``), which broker coordinates
+a group (``service``).
 
 After a failed append members keep their generation.
 """
@@ -90,29 +90,37 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
 
     @property
     def coordinated(self) -> GroupsState | None:
-        """The groups once all written records are committed; None unless this broker coordinates them."""
+        """The state of the groups once all written records are committed; None unless this broker coordinates
+        them.
+        """
         return None if self.decisions is None else self.decisions.state
 
     # Callbacks of the replica.
 
     def leads(self, log: CoordinatorLog | None) -> None:
-        """Start or end the coordination of the groups, as ``Coordinator.leads`` says."""
+        """Start or end the coordination of the groups, as ``Coordinator.leads`` describes."""
         self.tally.rebalances.clear()
         super().leads(log)
 
     def partitions_changed(self, topics: Collection[str]) -> None:
-        """Note topics that were created, deleted or created again, or have other partitions."""
+        """Note topics that were created, deleted or created again, or have other partitions than before."""
         if (decisions := self.decisions) is not None:
             self.step(lambda: decisions.partitions_changed(topics, self._now_ms()))
 
     async def summaries(self, after: str, count_max: int) -> list[tuple[str, str, int]]:
-        """Name, state and number of members of the groups after a name, sorted. Raises ``NotLeader``."""
+        """Name, state and number of members of the groups after the name ``after``, sorted.
+
+        Raises ``NotLeader``.
+        """
         decisions = await self.confirmed()
         names, groups = decisions.state.names.after(after, count_max), decisions.state.groups
         return [(name, decisions.state_of(name), len(groups[name].members)) for name in names]
 
     async def of_topic(self, topic: str, topic_id: str, count_max: int) -> tuple[int, list[TopicGroup]]:
-        """The number of groups that depend on a topic, and the first by name. Raises ``NotLeader``."""
+        """The number of groups that depend on a topic, and the first of these groups by name.
+
+        Raises ``NotLeader``.
+        """
         state, found = (await self.confirmed()).state, list[TopicGroup]()
         for number, name in enumerate(sorted(state.groups)):
             if not number % LOOK_GROUPS:
@@ -122,7 +130,10 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         return len(found), found[:count_max]
 
     async def ask(self, request: Request, timeout_ms: int) -> Reply:
-        """Answer a request, as ``Coordinator.ask`` says. A deposed broker does not report leases as ended."""
+        """Answer a request, as ``Coordinator.ask`` describes.
+
+        A deposed broker never reports leases as ended.
+        """
         decisions = self.decisions
         reply = await super().ask(request, timeout_ms)
         if isinstance(reply, Settled) and reply.lost and await self.confirmed() is not decisions:
@@ -132,7 +143,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
     # Hooks of the coordinator.
 
     def begin(self, now_ms: int, before: Coordination | None) -> Coordination:
-        """Begin decisions with the committed state of the groups."""
+        """Make the decisions of a leader, beginning with the committed state of the groups."""
         return Coordination(
             self.state,
             self._topics.known,
@@ -151,9 +162,11 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         return self._clock.is_known
 
     def needs_room(self, request: Request) -> bool:
-        """Whether the request is the first of a group, or has first offsets, or offsets of a transaction.
+        """Whether a request needs disk space: it is the first of a group, or has first or transactional
+        offsets.
 
-        If little of the reserve is left, also whether clients may repeat such requests without limit.
+        If little of the reserve for deletions is free, also whether clients may repeat such requests without
+        limit.
         """
         if not self._has_reserve() and _is_endless(request):
             return True
@@ -171,7 +184,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         return False
 
     def perform(self, effect: Effect) -> None:
-        """Start the work of an effect in the background."""
+        """Start the work of an effect in a background task."""
         assert self.decisions is not None
         match effect:
             case Look():
@@ -195,7 +208,10 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
             self.carry_out()
 
     async def _bury(self, bury: Bury, decisions: Coordination) -> None:
-        """Store a dead letter; retry while brokers are down. A repetition may store it twice."""
+        """Store a dead letter, with retries while brokers are down.
+
+        A retry may store the dead letter twice.
+        """
         pause_s, longest_s = BURY_AGAIN_S
         what = f"a dead letter of {bury.topic}"
         while (error := await self.tried(self._jobs.bury(bury), what)) is not None:
@@ -207,7 +223,10 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
             self.carry_out()
 
     async def _survey(self, survey: Survey, decisions: Coordination) -> None:
-        """Read the ends of partitions, and delete expired groups; after an error wait for the next sweep."""
+        """Read the ends of partitions, and delete expired groups.
+
+        After an error, the next sweep tries again.
+        """
         extents = await self.tried(self._topics.extents(survey.places), "a survey of unused groups")
         if isinstance(extents, RaftlogError):
             _log.info("%s: cannot check unused groups now, will retry: %s", self._name, extents)
@@ -245,7 +264,9 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
             self.carry_out()
 
     def too_late(self, request: Request, timeout_ms: int) -> RaftlogError:
-        """The error for a request whose time is up; a rebalance may last longer than a request."""
+        """The error for a request that has reached its time limit; a rebalance may last longer than a
+        request.
+        """
         if isinstance(request, Join | Sync):
             return RebalanceInProgress(
                 f"the rebalance of group {request.group} has not ended yet; repeat the request",
@@ -259,7 +280,7 @@ async def _at_once(work: Callable[[], Planned]) -> Planned:
 
 
 def _is_endless(request: Request) -> bool:
-    """Whether clients may repeat such requests without limit, each of which stores a record.
+    """Whether clients may repeat requests of this kind without limit, and each request stores a record.
 
     Requests that end leases are limited by the number of leases, and no lease begins meanwhile.
     """

@@ -1,4 +1,4 @@
-"""Decides which unused groups expire: those whose committed offsets point at no readable record. Pure.
+"""Decides which unused groups expire: groups whose committed offsets all point at no readable record. Pure.
 
 Leaves to others: how long a group must be unused, and its deletion (``coordination``); the readable offsets
 of partitions (``ports.Topics``).
@@ -16,7 +16,7 @@ from raftlog.hosting.decisions import Effect
 
 @dataclass(frozen=True, slots=True)
 class Survey(Effect):
-    """Find out the readable offsets of these partitions, then report them with the names of the groups."""
+    """Find out the readable offsets of these partitions, then report them together with the groups' names."""
 
     groups: tuple[str, ...]
     places: tuple[Place, ...]
@@ -28,7 +28,7 @@ def places_of(state: GroupsState, group: str) -> Iterator[Place]:
 
 
 def is_over(state: GroupsState, group: str, extents: Extents) -> bool:
-    """Whether the group may lose its offsets without skipping or repeating a readable record."""
+    """Whether the group's offsets may be deleted without skipping or repeating a readable record."""
     return all(
         place in extents and _is_meaningless(offset, extents[place])
         for place, offset in _positions(state, group)
@@ -36,7 +36,10 @@ def is_over(state: GroupsState, group: str, extents: Extents) -> bool:
 
 
 def _is_meaningless(offset: int, extent: Extent | None) -> bool:
-    """Whether the record at the offset was deleted, or the log is empty (all policies begin at its end)."""
+    """Whether the offset selects nothing: its record was deleted, or the log is empty.
+
+    In an empty log all policies for a missing offset begin at the end.
+    """
     return extent is None or offset < extent.start or extent.start == extent.end
 
 

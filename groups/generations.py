@@ -1,6 +1,6 @@
 """Computes one generation of a group: its members, its strategy, and the replies to members.
 
-Pure functions of the written state; ``membership`` decides when a generation begins and ends.
+Pure functions of the group's written state; ``membership`` decides when a generation begins and ends.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def rebalance_timeout_ms(group: Group) -> int:
 
 
 def is_same(member: Member, ask: Join) -> bool:
-    """Whether a join has the subscription that the member already has."""
+    """Whether a join has a subscription equal to the member's current subscription."""
     subscriptions = [(each.topics, each.strategies, TagSelection.in_fields(each)) for each in (member, ask)]
     return subscriptions[0] == subscriptions[1]
 
 
 def size_of(member: Member | Join, *, owned: Mapping[str, tuple[int, ...]] | None = None) -> int:
-    """Maximum bytes of a member in the record of its group, without its assignment.
+    """Maximum bytes of a member in its group's record, without the assignment.
 
     ``owned`` replaces the partitions that the member owned in the previous generation.
     """
@@ -56,8 +56,8 @@ def size_of(member: Member | Join, *, owned: Mapping[str, tuple[int, ...]] | Non
 def withholds(group: Group) -> bool:
     """Whether a plan of ``cooperative-sticky`` assigns a previously owned partition to no member.
 
-    The next generation assigns it to another member, after its owner has revoked it and joined again. Custom
-    strategies may leave partitions unassigned permanently.
+    The next generation assigns such a partition to another member, after its owner has revoked it and joined
+    again. Custom strategies may leave partitions unassigned permanently.
     """
     if group.strategy != COOPERATIVE:
         return False
@@ -67,13 +67,13 @@ def withholds(group: Group) -> bool:
 
 
 def is_another(group: Group, topic: str, topic_id: str) -> bool:
-    """Whether the topic was created again since the generation began."""
+    """Whether the topic was deleted and created again since the generation began."""
     known = group.topic_ids.get(topic, topic_id)  # missing in rows of older versions
     return known != topic_id
 
 
 def why_changed(group: Group, counts: Mapping[str, int], topic_ids: Mapping[str, str]) -> str:
-    """The reason for the journal if a topic has changed since the generation began; else empty.
+    """The reason of a rebalance if a topic has changed since the generation began; else empty.
 
     ``counts`` are the partition counts of the topics that the members subscribe to.
     """
@@ -87,7 +87,7 @@ def why_changed(group: Group, counts: Mapping[str, int], topic_ids: Mapping[str,
 
 
 def why_joined(member: Member | None, ask: Join) -> str:
-    """The reason for the journal when a member joins."""
+    """The reason of a rebalance that begins because a member joins."""
     if member is None:
         return f"member {ask.member_id} joined"
     if not is_same(member, ask):
@@ -110,8 +110,8 @@ def former_counts(
 ) -> dict[str, int]:
     """Partition counts of consumed topics to which no member of the next generation subscribes.
 
-    They are kept so that a member that subscribes again reads partitions added since from their start. At
-    most ``FORMER_TOPICS_MAX`` topics are kept.
+    The counts are kept so that a member that subscribes again reads partitions added since then from their
+    start. At most ``FORMER_TOPICS_MAX`` topics are kept.
     """
     known = counts_of_all(before)
     left = sorted(known.keys() & existing.keys() & set(consumed) - counts.keys())
@@ -126,7 +126,10 @@ def next_generation(
     topic_ids: Mapping[str, str],
     wall_ms: int,
 ) -> Group:
-    """Make the next generation of the joined members, previous members first. It has no plan yet."""
+    """Make the next generation from the joined members; members of the previous generation come first.
+
+    The new generation has no plan yet.
+    """
     order = [member_id for member_id in before.members if member_id in joined]
     order += [member_id for member_id in joined if member_id not in before.members]
     members = {member_id: _member(before, member_id, joined[member_id]) for member_id in order}
@@ -169,7 +172,9 @@ def _member(before: Group, member_id: str, ask: Join) -> Member:
 
 
 def _voted(members: Iterable[Member]) -> str:
-    """The strategy that all members support and most prefer; in a tie the first by name."""
+    """The strategy that most members prefer among the strategies that all support; in a tie the first by
+    name.
+    """
     offered = [member.strategies for member in members]
     common = strategies_in_common(offered)
     votes = Counter(next(name for name in names if name in common) for names in offered)
@@ -177,7 +182,7 @@ def _voted(members: Iterable[Member]) -> str:
 
 
 def server_plan(group: Group) -> Plan:
-    """Make a plan by the group's strategy, or by ``SERVER_STRATEGY`` if that is custom."""
+    """Make a plan by the group's strategy, or by ``SERVER_STRATEGY`` if the group's strategy is custom."""
     assignor = ASSIGNORS.get(group.strategy) or ASSIGNORS[SERVER_STRATEGY]
     plan = assignor.assign(_subscriptions(group), group.partition_counts)
     return {
@@ -187,7 +192,7 @@ def server_plan(group: Group) -> Plan:
 
 
 def problem_of_plan(group: Group, plan: Plan) -> str | None:
-    """The error of a plan, or None. The rules of custom strategies are not checked."""
+    """The error in a plan, or None. The rules of custom strategies are not checked."""
     given = {
         member_id: [TopicPartition(topic, number) for topic, numbers in targets.items() for number in numbers]
         for member_id, targets in plan.items()
@@ -209,7 +214,7 @@ def problem_of_plan(group: Group, plan: Plan) -> str | None:
 
 
 def with_plan(group: Group, plan: Plan) -> dict[str, Member]:
-    """The members with their partitions of the plan."""
+    """The members with the partitions that the plan assigns to them."""
     return {
         member_id: msgspec.structs.replace(
             member,
@@ -262,7 +267,7 @@ def joined(group: Group, member_id: str) -> Joined:
 
 
 def synced(group: Group, member_id: str) -> Synced:
-    """Make the reply with the partitions of a member."""
+    """Make the reply that has the partitions of a member."""
     member = group.members[member_id]
     return Synced(
         generation=group.generation,

@@ -21,18 +21,18 @@ class JoiningBytes:
         return self.members.get(group, {}).get(member_id, ("", 0))[1]
 
     def put(self, group: str, client: str, member_id: str, size_bytes: int) -> None:
-        """Count a member that has joined, perhaps again; ``client`` is the creator of the group."""
+        """Count a member that has joined, perhaps again. ``client`` is the address of the group's creator."""
         members = self.members.setdefault(group, {})
         self._add(group, members.get(member_id), -1)
         members[member_id] = client, size_bytes
         self._add(group, members[member_id], 1)
 
     def forget(self, group: str, member_id: str) -> None:
-        """Forget a member that is removed before the rest of the group has joined."""
+        """Stop counting a member that is removed before the rest of the group has joined."""
         self._add(group, self.members.get(group, {}).pop(member_id, None), -1)
 
     def remove(self, group: str) -> None:
-        """Stop counting the members of a group: they are in its row, or have left."""
+        """Stop counting the members of a group, because they are in its row now, or have left."""
         for member in self.members.pop(group).values():
             self._add(group, member, -1)
 

@@ -1,8 +1,8 @@
 """Measures the lag of many groups in the background, so that a metrics scrape only reads the newest samples.
 
-Decides: when the ends of partitions are read again, and which results stay valid. One round reads the ends of
-each partition once, however many groups consume it. It looks for the first record of a group only after the
-previous one was consumed or deleted, since the timestamp of a record never changes.
+Decides: when the ends of partitions are read again, and which samples stay valid. One round reads the ends of
+each partition once, however many groups consume it. A round looks for the first record of a group only after
+the previous first record was consumed or deleted, since the timestamp of a record never changes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger("raftlog.groups")
 
 @dataclass(frozen=True, slots=True)
 class LagSample:
-    """One measurement of a group in a partition."""
+    """One measurement of a group's lag in a partition."""
 
     offset: int
     topic_id: str
@@ -47,7 +47,10 @@ class LagSamples:
         self._began_s = float("-inf")
 
     def want(self, rows: Sequence[tuple[Row, CommittedOffset]]) -> asyncio.Task[None] | None:
-        """Start a round for these rows; None if a round is running or began less than ``SAMPLE_S`` ago."""
+        """Start a round for these rows and return its task.
+
+        Returns None if a round is running or began less than ``SAMPLE_S`` ago.
+        """
         now_s = self._clock.monotonic()
         is_idle = self._round is None or self._round.done()
         if not is_idle or now_s - self._began_s < SAMPLE_S:
@@ -57,7 +60,7 @@ class LagSamples:
         return self._round
 
     def lag_of(self, row: Row, committed: CommittedOffset) -> tuple[int, float] | None:
-        """The lag in records and seconds; None without a sample, such as of a partition without a leader."""
+        """The lag in records and in seconds; None without a sample, as for a partition without leader."""
         sample = self._samples.get(row)
         if sample is None or sample.topic_id != committed.topic_id:
             return None
@@ -65,7 +68,7 @@ class LagSamples:
         return left.records(offset), left.age_s(offset, self._clock.wall_ms())
 
     async def measure(self, rows: Sequence[tuple[Row, CommittedOffset]]) -> None:
-        """Measure these rows once, and forget the samples of other rows."""
+        """Measure the lags of these rows once, and forget the samples of all other rows."""
         known = [(row, committed) for row, committed in rows if self._is_current(row, committed)]
         targets = list(dict.fromkeys(row[1:] for row, _ in known))
         extents = dict(zip(targets, await gathered(self._extent(*target) for target in targets), strict=True))
@@ -90,7 +93,7 @@ class LagSamples:
 
 
 async def _known(measured: Awaitable[Found], what: str) -> Found | None:
-    """The result, or None after any error; unexpected errors are logged."""
+    """The result of ``measured``, or None after any error; unexpected errors are logged."""
     try:
         return await measured
     except RaftlogError:
@@ -101,5 +104,5 @@ async def _known(measured: Awaitable[Found], what: str) -> Found | None:
 
 
 def _is_same(before: LagSample, committed: CommittedOffset) -> bool:
-    """Whether an earlier sample is still usable: the offset has not been lowered since."""
+    """Whether an earlier sample is still usable: the committed offset has not been lowered since."""
     return before.offset <= committed.offset and before.topic_id == committed.topic_id

@@ -57,7 +57,7 @@ JOIN_AGAIN_MS: Final = 5_000  # time for members to repeat joins that the coordi
 KnownUntil = dict[tuple[str, str], int]
 """Ends of sessions by group and member id; with an empty member id the end of the rebalance phase.
 
-It survives decisions that a refused append has dropped, and does not decide who is a member.
+The ends survive decisions that a refused append has dropped, and do not decide who is a member.
 """
 
 
@@ -69,7 +69,7 @@ class _Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A request that is answered later; a heartbeat at ``until_ms`` at the latest."""
+    """A request that is answered later. A heartbeat is answered at ``until_ms`` at the latest."""
 
     kind: _Kind
     member_id: str
@@ -97,14 +97,17 @@ class _Joining:
 
 @dataclass(frozen=True, slots=True)
 class _Planning:
-    """The phase in which the leader makes the plan."""
+    """The phase in which the plan is made, by the group's leader or by the coordinator."""
 
     rebalance: _Rebalance
     deadline_ms: int
 
 
 class Membership:
-    """One group. Times are milliseconds of the coordinator's monotonic clock; ``wall_ms`` is only stored."""
+    """The members and phases of one group. Times are milliseconds of the coordinator's monotonic clock.
+
+    Wall-clock times (``wall_ms``) are stored, but decide nothing.
+    """
 
     def __init__(
         self,
@@ -115,7 +118,7 @@ class Membership:
         by_topic: ByTopic[str],
         joining: JoiningBytes,
     ) -> None:
-        """All groups share ``known_until``, ``by_topic`` and ``joining``."""
+        """All groups of a partition share ``known_until``, ``by_topic`` and ``joining``."""
         self.name = name
         self._by_topic = by_topic
         self._joining_bytes = joining
@@ -177,7 +180,7 @@ class Membership:
     # Requests of members.
 
     def join(self, request_id: RequestId, ask: Join, now_ms: int, wall_ms: int) -> None:
-        """Let a member join; the answer comes at the end of the phase in which all members join."""
+        """Let a member join. The answer comes at the end of the phase in which all members join."""
         self._check_join(ask)
         for left in self._leaving.pop(ask.member_id, ()):
             self._outputs.answer(left, Done())  # the leaving member has joined again
@@ -199,7 +202,7 @@ class Membership:
         self._end_joining_if_all_have(now_ms, wall_ms)
 
     def sync(self, request_id: RequestId, ask: Sync, now_ms: int, wall_ms: int) -> None:
-        """Answer a member with its assignment as soon as the generation has a plan."""
+        """Answer a member with its assignment once the generation has a plan."""
         group = self.group
         member = self._member(group, ask.member_id, ask.generation)
         if self._joining is not None:
@@ -228,7 +231,7 @@ class Membership:
             self._waiting[request_id] = _Waiting(_Kind.HEARTBEAT, ask.member_id, until_ms)
 
     def leave(self, request_id: RequestId, ask: Leave, now_ms: int, wall_ms: int) -> None:
-        """Remove a member, and answer once that is written; answer at once if it is not a member."""
+        """Remove a member, and answer once the removal is written. If it is no member, answer at once."""
         if ask.member_id in self.group.members and now_ms < self._rests_until_ms:
             self._leaving.setdefault(ask.member_id, []).append(request_id)
             return
@@ -238,7 +241,7 @@ class Membership:
         self._outputs.answer(request_id, Done())
 
     def committer(self, member_id: str, generation: int, now_ms: int) -> Member:
-        """The member, if it may commit in this generation. Raises the error that fences it."""
+        """The member, if it may commit in this generation. Raises the error that refuses the member."""
         member = self._member(self.group, member_id, generation)
         if isinstance(self._phase, _Planning):
             raise self._rebalancing()
@@ -246,13 +249,13 @@ class Membership:
         return member
 
     def forget(self, request_id: RequestId) -> None:
-        """Drop a waiting request whose caller has gone. A member that has joined stays a member."""
+        """Drop a waiting request whose caller has gone. A member that has joined stays in the group."""
         self._waiting.pop(request_id, None)
 
     # Changes of time and metadata.
 
     def next_deadline_ms(self) -> int | None:
-        """The latest time for the next ``tick``, in milliseconds; None without one."""
+        """The time in milliseconds at which ``tick`` is due at the latest; None without a deadline."""
         times = [self._rests_until_ms] if self._leaving else []
         if self._sessions:
             times.append(max(min(self._sessions.values()), self._rests_until_ms))
@@ -265,7 +268,7 @@ class Membership:
         return min(times, default=None)
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
-        """End due waits of heartbeats, sessions and phases."""
+        """End the waits of heartbeats, the sessions and the phases that are due."""
         for request_id, waiting in list(self._waiting.items()):
             if waiting.kind is _Kind.HEARTBEAT and waiting.until_ms <= now_ms:
                 del self._waiting[request_id]
@@ -286,7 +289,7 @@ class Membership:
             self._begin("withheld partitions were not revoked", now_ms, len(self.group.members))
 
     def _remove_gone(self, now_ms: int, wall_ms: int) -> None:
-        """Remove members that left during the group's rest, then members whose sessions have ended."""
+        """Remove members that left while the group rested, then members whose sessions have ended."""
         leaving, self._leaving = self._leaving, {}
         if leaving:
             self._remove([*leaving], f"member {next(iter(leaving))} left", now_ms, wall_ms)
@@ -297,7 +300,9 @@ class Membership:
             self._remove(dead, f"the session of member {dead[0]} expired", now_ms, wall_ms)
 
     def look_at_partitions(self, now_ms: int) -> None:
-        """Begin a rebalance if a topic was created or deleted, or has other partitions."""
+        """Begin a rebalance if a subscribed topic was created or deleted, or has other partitions than
+        before.
+        """
         group = self.group
         if self._phase is not None or not group.members:
             return
@@ -317,7 +322,7 @@ class Membership:
         self._answer_waiting(lambda each: self._rebalancing(), kind=_Kind.SYNC)
 
     def _end_joining_if_all_have(self, now_ms: int, wall_ms: int) -> None:
-        """End the phase if all members have joined, but not before the end of the group's rest."""
+        """End the joining phase if all members have joined, but not before the end of the group's rest."""
         joining = self._joining
         if joining is None or not self.group.members.keys() <= joining.joined.keys():
             return
@@ -327,7 +332,7 @@ class Membership:
             self._end_joining(joining, now_ms, wall_ms)
 
     def _end_joining(self, joining: _Joining, now_ms: int, wall_ms: int) -> None:
-        """Write the next generation with the members that have joined."""
+        """End the joining phase, and write the next generation with the members that have joined."""
         self._end_phase()
         topics = (topic for ask in joining.joined.values() for topic in ask.topics)
         before, counts, ids = self.group, self._counts_of(topics), self._topics.topic_ids
@@ -355,7 +360,8 @@ class Membership:
     def _write(self, group: Group, *beside: Row, now_ms: int) -> None:
         """Write the group's row. A large group rests afterwards, since small requests cause large records.
 
-        An existing group may write while the disk is full: retention may wait for its offsets.
+        An existing group may write while the disk is full, because retention may wait for the group's
+        offsets.
         """
         exists = self.name in self._outputs.state.groups
         self._outputs.write((GroupKey(self.name), group), *beside, frees_room=exists)
@@ -377,7 +383,7 @@ class Membership:
         return generations.joined(group, waiting.member_id)
 
     def _remove(self, gone: Collection[str], reason: str, now_ms: int, wall_ms: int) -> None:
-        """Remove members; the remaining members join again."""
+        """Remove members from the group; then the remaining members must join again."""
         group, gone = self.group, dict.fromkeys(gone)  # keys for fast lookup
         for member_id in gone:
             self._sessions.pop(member_id, None)
@@ -404,7 +410,7 @@ class Membership:
         self._known_until[self.name, ""] = phase.deadline_ms
 
     def _end_phase(self) -> None:
-        """End the phase, and forget its deadline: later phases have their whole time."""
+        """End the current phase and forget its deadline, so that later phases have their whole time."""
         self._phase = None
         self._known_until.pop((self.name, ""), None)
 
@@ -412,7 +418,10 @@ class Membership:
         self._revoked_by_ms = now_ms + generations.rebalance_timeout_ms(group)
 
     def planned(self, asked: MakePlan, outcome: Planned | RaftlogError, now_ms: int, wall_ms: int) -> None:
-        """Use a plan, or answer with its error. The plan of an earlier generation is dropped."""
+        """Use a finished plan, or answer the group's leader with its error.
+
+        Ignore plans of earlier generations.
+        """
         if self._making is not asked.group:
             return
         self._making = None
@@ -451,7 +460,10 @@ class Membership:
     # Parts.
 
     def _check_join(self, ask: Join) -> None:
-        """Raise ``Conflict`` for a full group or other tags, ``InvalidRequest`` without a common strategy."""
+        """Raise ``Conflict`` if the group is full, or if its members have other tags.
+
+        Raises ``InvalidRequest`` without a strategy that all members support.
+        """
         joined = {} if self._joining is None else self._joining.joined
         known: dict[str, Member | Join] = {**self.group.members, **joined}
         others = {
@@ -483,7 +495,7 @@ class Membership:
             )
 
     def _replace_instance(self, ask: Join, now_ms: int, wall_ms: int) -> None:
-        """Let a restarted static member replace its former member id, which is fenced."""
+        """Let a restarted static member take over from its former member id, which is fenced."""
         for old_id in self._same_instance(ask):
             group = self.group
             if old_id in group.members and now_ms < self._rests_until_ms:
@@ -506,7 +518,7 @@ class Membership:
             self._touch(ask.member_id, member, now_ms)
 
     def _same_instance(self, ask: Join) -> list[str]:
-        """Other member ids with the instance id of ``ask``, also of members that wait to join."""
+        """Other member ids that have the instance id of ``ask``, including members that wait to join."""
         if not ask.instance_id:
             return []
         found = [each for each, member in self.group.members.items() if member.instance_id == ask.instance_id]
@@ -540,13 +552,13 @@ class Membership:
         return member
 
     def _touch(self, member_id: str, member: Member, now_ms: int) -> None:
-        """Extend the session of a member, unless its join waits."""
+        """Restart the session of a member, unless its join is waiting."""
         if self._joining is None or member_id not in self._joining.joined:
             end_ms = now_ms + member.session_timeout_ms
             self._known_until[self.name, member_id] = self._sessions[member_id] = end_ms
 
     def _touch_syncing(self, now_ms: int) -> None:
-        """Extend the sessions of members whose sync waits for the plan."""
+        """Restart the sessions of members whose sync waits for the plan."""
         for waiting in self._waiting.values():
             if waiting.kind is _Kind.SYNC:
                 self._touch(waiting.member_id, self.group.members[waiting.member_id], now_ms)

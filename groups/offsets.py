@@ -34,7 +34,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetLag:
-    """One committed offset and its lag; ``None`` if unknown, as for a partition without a leader."""
+    """One committed offset and its lag.
+
+    The lag is None if unknown, for example if a partition has no leader.
+    """
 
     topic: str
     partition: int
@@ -45,7 +48,7 @@ class OffsetLag:
 
 
 class GroupOffsets:
-    """Committed offsets of all groups, as one broker reaches them."""
+    """Committed offsets of all groups, checked and compared with partitions by one broker."""
 
     def __init__(self, service: GroupService, topics: Topics, clock: Clock) -> None:
         self._service = service
@@ -54,12 +57,12 @@ class GroupOffsets:
         self._ends: dict[str, dict[int, int]] = {}  # newest known ends, by topic id and partition
 
     def topics_changed(self) -> None:
-        """Forget the ends of topics that were deleted."""
+        """Forget the known ends of deleted topics."""
         for topic_id in self._ends.keys() - self._topics.known.topic_ids.values():
             del self._ends[topic_id]
 
     async def commit(self, request: Commit, *, timeout_ms: int) -> None:
-        """Commit all offsets, or none.
+        """Commit all offsets of the request, or none.
 
         Raises ``TopicNotFound``, ``PartitionNotFound``, ``OffsetOutOfRange`` for an offset above the end,
         ``InvalidRequest``, and the refusals of the coordinator.
@@ -68,7 +71,9 @@ class GroupOffsets:
         await self._service.ask(request, timeout_ms=timeout_ms, creates=True)
 
     async def check(self, offsets: Sequence[OffsetCommit]) -> None:
-        """Raise ``InvalidRequest`` without offsets, ``OffsetOutOfRange`` for an offset above the end."""
+        """Raise ``InvalidRequest`` without offsets, ``OffsetOutOfRange`` for an offset above a partition's
+        end.
+        """
         if not offsets:
             raise InvalidRequest("offsets: send at least one", field="offsets")
         if unsure := [commit for commit in offsets if not self._is_within(commit)]:
@@ -77,7 +82,7 @@ class GroupOffsets:
     def placed(
         self, topic: str, partition: int, offset: int, leader_epoch: int, metadata: str
     ) -> OffsetCommit:
-        """Make an offset to commit, for the present topic of this name. Raises as ``commit``."""
+        """Make an offset to commit, for the topic that has this name now. Raises as ``commit``."""
         topic_id, count = self._topics.topic_id(topic), self._topics.known.counts.get(topic, 0)
         if topic_id is None:
             raise TopicNotFound(f"there is no topic {topic[:250]!r}", topic=topic[:250])
@@ -107,7 +112,10 @@ class GroupOffsets:
         return partition >= self._topics.known.counts.get(topic, 0) and key in self._topics.known.beginnings
 
     async def view(self, group: str, *, timeout_ms: int) -> GroupView:
-        """Read a group, without offsets of deleted topics. Raises ``GroupNotFound``, ``NoLeader``."""
+        """Read a group.
+
+        The result has no offsets of deleted topics. Raises ``GroupNotFound``, ``NoLeader``.
+        """
         view = await self._service.ask(ReadGroup(group=group), timeout_ms=timeout_ms)
         assert isinstance(view, GroupView)
         rows = [row for row in view.offsets if await self._counts_in(view, row[0], row[2].topic_id)]
@@ -117,7 +125,10 @@ class GroupOffsets:
         return msgspec.structs.replace(view, offsets=tuple(rows), pending=tuple(pending))
 
     async def _counts_in(self, view: GroupView, topic: str, topic_id: str) -> bool:
-        """Whether an offset belongs to the existing topic; the coordinator may know a newer topic."""
+        """Whether an offset belongs to the existing topic.
+
+        The coordinator may know a newer topic with this name.
+        """
         if view.group.members and generations.is_another(view.group, topic, topic_id):
             return False
         return await self._topics.exists(topic, topic_id)
@@ -125,14 +136,14 @@ class GroupOffsets:
     def check_stable(self, view: GroupView, targets: Collection[tuple[str, int]]) -> None:
         """Raise ``OffsetsPending`` if an open transaction has a waiting offset of one of ``targets``.
 
-        Reading such a partition from its committed offset could process input twice.
+        A reader of such a partition that begins at the committed offset could process input twice.
         """
         for each in view.pending:
             if (each.topic, each.partition) in targets:
                 raise still_pending(each.topic, each.partition, each.transaction)
 
     async def lags(self, view: GroupView) -> list[OffsetLag]:
-        """The lags of a group in the partitions with a committed offset."""
+        """The lags of a group in all partitions in which it has a committed offset."""
         return await gathered(self._lag(*row) for row in view.offsets)
 
     def without_lag(self, view: GroupView) -> list[OffsetLag]:
@@ -158,7 +169,10 @@ class GroupOffsets:
         }
 
     def _is_within(self, commit: OffsetCommit) -> bool:
-        """Whether an offset is below a known end; ends only rise, so known ends stay valid."""
+        """Whether an offset is below an end that is known already.
+
+        Ends only rise, so known ends stay valid.
+        """
         return commit.offset <= self._ends.get(commit.topic_id, _NO_ENDS).get(commit.partition, -1)
 
     async def _check(self, commit: OffsetCommit) -> None:

@@ -25,7 +25,7 @@ Output = Answer[Reply] | Write[Row] | Done
 
 @dataclass(slots=True)
 class Outputs(outputs.Outputs[Reply, Row, Done]):
-    """Collects outputs. ``state`` is the state of the partition once all written records are committed."""
+    """Collects outputs. ``state`` is the partition's state once all written records are committed."""
 
     state: GroupsState
     tally: Tally = field(default_factory=Tally)
@@ -35,7 +35,7 @@ class Outputs(outputs.Outputs[Reply, Row, Done]):
 
     @property
     def is_time_known(self) -> bool:
-        """Whether the brokers agree on a time."""
+        """Whether the brokers agree on a time, so that their wall clocks are close."""
         return self.knows_time()
 
     @property
@@ -58,12 +58,12 @@ class Outputs(outputs.Outputs[Reply, Row, Done]):
         return group in self.state.groups
 
     def committed(self, group: str, topic: str, topic_id: str, partition: int) -> int | None:
-        """The committed offset of a group in the topic of this id; None without one."""
+        """The committed offset of a group in the topic with this id; None without a committed offset."""
         found = self.state.offsets.get(group, {}).get((topic, partition))
         return found.offset if found is not None and found.topic_id == topic_id else None
 
     def group_row(self, group: str, client: str, wall_ms: int) -> Row:
-        """Make the row of a new group, which counts for the client."""
+        """Make the row of a new group, which counts for the client's limit."""
         return GroupKey(group), Group(changed_ms=wall_ms, client=client)
 
     def offset_row(
@@ -74,7 +74,7 @@ class Outputs(outputs.Outputs[Reply, Row, Done]):
         return OffsetKey(group, topic, partition), committed
 
     def put(self, row: Row) -> None:
-        """Apply a row to the state, and count it for metrics."""
+        """Apply a row to the state, and count the row for metrics."""
         key, value = row
         self.tally.written(key, self.state.groups.get(key.group), value)
         self.state.put(key, value)

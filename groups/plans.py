@@ -1,7 +1,7 @@
-"""Makes or checks the plan of one generation, outside the coordinator's decisions. Pure; may take a second.
+"""Makes or checks the plan of one generation. Pure, but may take a second.
 
 Decides: whether a plan is valid. Leaves to others: the assignment strategies (``raftlog.assignors``), the
-thread of the work (``coordinator``), ignoring a plan that comes too late (``membership``).
+thread that makes the plan (``coordinator``), ignoring a plan that comes too late (``membership``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raftlog.hosting.decisions import Effect
 
 @dataclass(frozen=True, slots=True)
 class MakePlan(Effect):
-    """Make the plan of a generation, or check the plan of its leader, then report the outcome."""
+    """Make the plan of a generation, or check the plan that its leader has sent, then report the outcome."""
 
     name: str
     group: Group  # in this generation, without a plan

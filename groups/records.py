@@ -1,4 +1,4 @@
-"""Records of the topic ``__offsets``: the contract with its readers.
+"""Records of the topic ``__offsets``: the format that readers of the topic rely on.
 
 All internal topics share the encoding (``raftlog.hosting.keyed_records``).
 """
@@ -20,7 +20,7 @@ Partitions = Mapping[str, tuple[int, ...]]
 
 
 class OffsetKey(msgspec.Struct, frozen=True, array_like=True, tag="offset"):
-    """The committed offset of one group in one partition."""
+    """Key of the record with the committed offset of one group in one partition."""
 
     group: str
     topic: str
@@ -28,13 +28,13 @@ class OffsetKey(msgspec.Struct, frozen=True, array_like=True, tag="offset"):
 
 
 class GroupKey(msgspec.Struct, frozen=True, array_like=True, tag="group"):
-    """The members of one group."""
+    """Key of the record with the members of one group."""
 
     group: str
 
 
 class TransactionKey(msgspec.Struct, frozen=True, array_like=True, tag="transaction"):
-    """The offsets that the transactions of one producer commit for one group."""
+    """Key of the record with the offsets that one producer's transaction commits for one group."""
 
     group: str
     producer_id: int
@@ -44,7 +44,7 @@ Key = OffsetKey | GroupKey | TransactionKey | QueueKey | JobKey
 
 
 class CommittedOffset(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A committed offset: the next offset to read. ``topic_id`` identifies the topic beyond its name."""
+    """A committed offset: the next offset to read. ``topic_id`` distinguishes topics with an equal name."""
 
     offset: int
     topic_id: str
@@ -58,7 +58,8 @@ class CommittedOffset(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
 class TransactionOffsets(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Offsets that wait for the end of a transaction.
 
-    In rows of older versions without offsets, ``epoch`` is the lowest epoch that may add offsets.
+    If a row of an earlier release has no offsets, ``epoch`` is the lowest producer epoch that may add
+    offsets.
     """
 
     epoch: int
@@ -86,7 +87,7 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Rebalance(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One entry of the journal of rebalances."""
+    """One entry of a group's journal of rebalances."""
 
     generation: int
     reason: str
@@ -97,7 +98,7 @@ class Rebalance(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Group(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The members of a generation, and the plan of its leader once ``has_plan``."""
+    """The members of a generation, and the generation's plan once ``has_plan`` is True."""
 
     generation: int = 0
     leader: str = ""
@@ -127,7 +128,7 @@ KINDS: Final = KeyedRecords[Key, Value](
 
 
 def by_topic(targets: Iterator[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
-    """Sort partitions by topic and number."""
+    """Group partitions by topic; topics and partition numbers are sorted."""
     found: dict[str, list[int]] = {}
     for topic, partition in targets:
         found.setdefault(topic, []).append(partition)

@@ -1,6 +1,7 @@
 """Requests to the coordinator of a group, and its replies.
 
-Brokers send them to each other as msgpack, so a new field needs a default. Every request may be repeated.
+Brokers send requests and replies to each other as msgpack, so a new field needs a default. Every request may
+be repeated.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from groups.records import CommittedOffset, Group
 from queues.requests import QueueReply, QueueRequest, ReadQueue, Receive, Settled
 
 Plan = dict[str, dict[str, tuple[int, ...]]]
-"""Partitions by topic, by member."""
+"""Assigned partitions by member and topic."""
 
 
 class _Request(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -23,8 +24,8 @@ class _Request(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 class Join(_Request, tag="join", frozen=True, kw_only=True):
     """Become a member, or join again. ``generation`` is the newest generation that the member knows.
 
-    A member that joins again with an older generation gets the answer that it missed; with the current
-    generation it requests a rebalance.
+    A member that joins again with an older generation gets the answer that it missed. A member that joins
+    again with the current generation requests a rebalance.
     """
 
     member_id: str
@@ -43,7 +44,10 @@ class Join(_Request, tag="join", frozen=True, kw_only=True):
 
 
 class Sync(_Request, tag="sync", frozen=True, kw_only=True):
-    """Get the assignment; the leader sends the plan, or asks the coordinator to make it (``is_auto``)."""
+    """Get the assignment of a member.
+
+    The group's leader sends the plan, or asks the coordinator to make the plan (``is_auto``).
+    """
 
     member_id: str
     generation: int
@@ -52,7 +56,7 @@ class Sync(_Request, tag="sync", frozen=True, kw_only=True):
 
 
 class Heartbeat(_Request, tag="heartbeat", frozen=True, kw_only=True):
-    """Extend the session. The answer waits for a rebalance for up to ``wait_ms``."""
+    """Extend the session of a member. The answer waits up to ``wait_ms`` for a rebalance."""
 
     member_id: str
     generation: int
@@ -66,7 +70,7 @@ class Leave(_Request, tag="leave", frozen=True, kw_only=True):
 
 
 class OffsetCommit(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """The next offset to read in one partition."""
+    """The offset to commit for one partition: the next offset to read."""
 
     topic: str
     topic_id: str
@@ -85,9 +89,9 @@ class _Offsets(_Request, frozen=True, kw_only=True):
 
 
 class Commit(_Offsets, tag="commit", frozen=True, kw_only=True):
-    """Commit offsets.
+    """Commit offsets of a group.
 
-    Within a generation an offset below the committed one changes nothing unless ``may_rewind``. With
+    Within a generation, an offset below the committed offset changes nothing unless ``may_rewind``. With
     ``is_forced``, for operators, the group may have members.
     """
 
@@ -97,9 +101,9 @@ class Commit(_Offsets, tag="commit", frozen=True, kw_only=True):
 
 
 class AddOffsets(_Offsets, tag="add_offsets", frozen=True, kw_only=True):
-    """Store offsets that wait for the end of a transaction that this group has joined.
+    """Store offsets of a transaction that this group has joined; they wait for the end of the transaction.
 
-    Within a transaction, and within a generation, an offset below the stored one changes nothing.
+    Within a transaction, and within a generation, an offset below the stored offset changes nothing.
     """
 
     producer_id: int
@@ -109,7 +113,10 @@ class AddOffsets(_Offsets, tag="add_offsets", frozen=True, kw_only=True):
 
 
 class EndOffsets(_Request, tag="end_offsets", frozen=True, kw_only=True):
-    """Commit or drop the offsets that a transaction has added; it can add none afterwards."""
+    """Commit or drop the offsets that a transaction has added.
+
+    Afterwards the transaction cannot add offsets.
+    """
 
     producer_id: int
     epoch: int
@@ -117,11 +124,11 @@ class EndOffsets(_Request, tag="end_offsets", frozen=True, kw_only=True):
 
 
 class ReadGroup(_Request, tag="read", frozen=True, kw_only=True):
-    """Read the present members and committed offsets of a group."""
+    """Read the current members and committed offsets of a group."""
 
 
 class DeleteOffsets(_Request, tag="delete_offsets", frozen=True, kw_only=True):
-    """Delete the committed offsets in these partitions; refused for topics that members consume."""
+    """Delete the committed offsets of these partitions; refused if members consume one of the topics."""
 
     targets: tuple[tuple[str, int], ...]
 
@@ -150,17 +157,17 @@ MayWait = Join | Sync | Heartbeat | Leave | Receive
 
 
 def refuses(reply: object) -> bool:
-    """Whether a reply reports a part of its request as refused, because leases had ended."""
+    """Whether a reply reports tokens as refused because their leases had ended."""
     return isinstance(reply, Settled) and bool(reply.lost)
 
 
 def may_wait(request: MayWait) -> bool:
-    """Whether the answer may wait for actions of clients, not only for a commit."""
+    """Whether the answer may wait for actions of other clients, not only for a commit."""
     return not isinstance(request, Heartbeat | Receive) or request.wait_ms > 0
 
 
 class MemberInfo(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """One group member, as the group's leader gets it to make the plan."""
+    """One group member, as the group's leader receives it in order to make the plan."""
 
     member_id: str
     topics: tuple[str, ...]
@@ -198,7 +205,7 @@ class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat", kw_only=Tru
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
-    """The request is done."""
+    """Reply to a request that was carried out and has no other result."""
 
 
 class PendingOffset(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -211,7 +218,7 @@ class PendingOffset(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class GroupView(msgspec.Struct, frozen=True, array_like=True, tag="view", kw_only=True):
-    """State of a group. ``offsets`` has topic, partition and committed offset."""
+    """State of a group. ``offsets`` has topic, partition and committed offset of each row."""
 
     group: Group
     state: Literal["empty", "rebalancing", "stable"]
@@ -220,7 +227,7 @@ class GroupView(msgspec.Struct, frozen=True, array_like=True, tag="view", kw_onl
 
 
 class TopicGroup(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """The members of a group that subscribe to a topic, and the partitions in which it has an offset."""
+    """A group's members that subscribe to a topic, and the partitions in which the group has an offset."""
 
     group: str
     members: int

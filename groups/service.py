@@ -1,6 +1,6 @@
 """Access to any group from any broker: calls the local coordinator, or the broker that coordinates the group.
 
-Decides: the partition of ``__offsets`` of a group, and when the topic is created. Leaves to others: the
+Decides: the partition of ``__offsets`` that has a group, and when the topic is created. Leaves to others: the
 replies (``coordinator``), finding the coordinator (``raftlog.hosting.coordinator_service``).
 """
 
@@ -30,7 +30,7 @@ class _Tagged(Struct, frozen=True, array_like=True):
 
 
 class _Asked(Struct, frozen=True, array_like=True):
-    """The fields of an ``Ask`` that distinguish the kinds of requests."""
+    """The fields of an ``Ask`` that tell which kind of request it has."""
 
     partition: int
     timeout_ms: int
@@ -60,7 +60,7 @@ class _List(Struct, frozen=True, array_like=True):
 
 
 class GroupSummary(Struct, frozen=True, array_like=True):
-    """One group in a list."""
+    """One group in a list of groups."""
 
     group: str
     state: str
@@ -76,7 +76,7 @@ class _OfTopic(Struct, frozen=True, array_like=True):
 
 
 class GroupService:
-    """One broker's access to all groups; it also offers the broker's own coordinators to other brokers."""
+    """One broker's access to all groups; also offers the broker's own coordinators to other brokers."""
 
     def __init__(
         self,
@@ -106,8 +106,9 @@ class GroupService:
     async def ask(self, request: Request, *, timeout_ms: int, creates: bool = False) -> Reply:
         """Send a request to the group's coordinator, and return its reply.
 
-        Raises the coordinator's refusals, ``NoLeader`` if none is found in time, ``CommitUnknown`` if its
-        answer was lost, and ``GroupNotFound`` without a topic, unless the request ``creates`` the group.
+        Raises the coordinator's refusals, ``NoLeader`` if no coordinator is found in time, ``CommitUnknown``
+        if its answer was lost, and ``GroupNotFound`` if ``__offsets`` does not exist, unless the request
+        ``creates`` the group.
         """
         deadline = deadline_in(timeout_ms)
         coordinators = self._coordinators
@@ -122,18 +123,24 @@ class GroupService:
         )
 
     async def ready(self, *, timeout_ms: int) -> int:
-        """Create the topic if it is missing; return its number of partitions. Raises ``RaftlogError``."""
+        """Create the topic ``__offsets`` if it is missing; return its number of partitions.
+
+        Raises ``RaftlogError``.
+        """
         return await self._coordinators.partition_count(timeout_ms)
 
     async def list_groups(self, after: str = "", count_max: int = ALL) -> list[GroupSummary]:
-        """The groups after a name, sorted. Raises ``NoLeader`` if a partition has no leader."""
+        """The groups after the name ``after``, sorted. Raises ``NoLeader`` if a partition has no leader."""
         count = await self._coordinators.confirmed_count(LIST_MS) or 0
         asked = (_List(partition, after, count_max) for partition in range(count))
         found = await asyncio.gather(*map(self._list_one, asked))
         return nsmallest(count_max, chain.from_iterable(found), key=lambda each: each.group)
 
     async def of_topic(self, topic: str, topic_id: str, count_max: int) -> tuple[int, list[TopicGroup]]:
-        """The number of groups that depend on a topic, and the first by name. Raises ``NoLeader``."""
+        """The number of groups that depend on a topic, and the first of these groups by name.
+
+        Raises ``NoLeader``.
+        """
         count = await self._coordinators.confirmed_count(LIST_MS) or 0
         asked = (_OfTopic(partition, topic, topic_id, count_max) for partition in range(count))
         found = await asyncio.gather(*map(self._of_topic_one, asked))
@@ -141,10 +148,11 @@ class GroupService:
         return sum(each for each, _ in found), nsmallest(count_max, groups, key=lambda each: each.group)
 
     async def coordinator(self, group: str, *, timeout_ms: int) -> tuple[int, NodeId]:
-        """The partition of a group, which need not exist yet, and the broker that has confirmed to lead it.
+        """The partition of a group, which need not exist yet, and its leader, which has confirmed that it
+        leads.
 
-        Creates the topic if it is missing. Raises ``RaftlogError``, such as ``NoLeader`` if no leader is
-        found in time.
+        Creates the topic ``__offsets`` if it is missing. Raises ``RaftlogError``, for example ``NoLeader`` if
+        no leader is found in time.
         """
         deadline = deadline_in(timeout_ms)
         partition = partition_for_key(group.encode(), await self.ready(timeout_ms=timeout_ms))
@@ -156,7 +164,7 @@ class GroupService:
         return partition, await self._coordinators.at_leader(partition, confirmed, deadline)
 
     def coordinator_of(self, group: str) -> tuple[int, NodeId | None] | None:
-        """The partition of a group and its leader, as this broker knows them; None without the topic."""
+        """The partition of a group, and its leader as this broker knows it; None without ``__offsets``."""
         count = self._topic.partition_count
         if count is None:
             return None

@@ -1,4 +1,4 @@
-"""The state of all groups of one partition of ``__offsets``, derived from its records.
+"""The state of all groups of one partition of ``__offsets``, derived from the partition's records.
 
 Every replica applies the committed records; only the leader, as coordinator, decides which records are
 written (``coordination``). Pure and deterministic.
@@ -38,10 +38,11 @@ Kept = TypeVar("Kept")
 
 
 class GroupsState(KeyedState[Key, Value]):
-    """Groups and their offsets by name. A group exists as long as it has a ``Group`` record.
+    """Groups and their offsets by group name. A group exists as long as it has a ``Group`` record.
 
-    ``used`` counts the bytes by group, ``used_by_client`` by the address that created the group. Jobs have a
-    separate limit (``room``): ``reasons`` counts the bytes of the reasons of failures, by group.
+    ``used`` counts the bytes of each group, ``used_by_client`` the bytes by the address that created the
+    group. Jobs have a separate limit (``room``): ``reasons`` counts the bytes of the reasons of failures, by
+    group.
     """
 
     def __init__(self) -> None:
@@ -63,7 +64,7 @@ class GroupsState(KeyedState[Key, Value]):
         self.jobs: dict[str, dict[Slot, Job]] = {}
 
     def copy(self) -> GroupsState:
-        """Copy the state, for independent changes. A copy takes no snapshots."""
+        """Copy the state, for independent changes. The copy makes no snapshots."""
         copied = GroupsState().without_snapshots()
         copied.groups, copied.names = dict(self.groups), self.names.copy()
         copied.reasons = self.reasons.copy()
@@ -87,7 +88,7 @@ class GroupsState(KeyedState[Key, Value]):
         self.used_by_client.add(creator, growth)
 
     def growth(self, key: Key, value: Value | None) -> int:
-        """The growth of the state by this record, in bytes."""
+        """The bytes by which this record makes the state larger; negative if the state becomes smaller."""
         return _size_of(key, value) - _size_of(key, self._value(key))
 
     def _client(self, name: str) -> str:
@@ -132,7 +133,7 @@ class GroupsState(KeyedState[Key, Value]):
                 _set_in(self.jobs, name, (topic, slot), value if isinstance(value, Job) else None)
 
     def of_topic(self, name: str, topic: str, topic_id: str) -> TopicGroup | None:
-        """The members and offsets that a group has for a topic; None without any."""
+        """The members and offsets that a group has for a topic; None if it has neither."""
         group = self.groups.get(name)
         members = () if group is None else group.members.values()
         offsets, queues = self.offsets.get(name, {}), self.queues.get(name, {})
@@ -148,7 +149,7 @@ class GroupsState(KeyedState[Key, Value]):
         return found if found.members or found.partitions else None
 
     def items(self) -> Iterator[tuple[Key, Value]]:
-        """All keys and values, in order."""
+        """All keys and values, sorted by kind and key."""
         for name in sorted(self.groups):
             yield GroupKey(name), self.groups[name]
         for name in sorted(self.offsets):
@@ -202,7 +203,7 @@ def _set(rows: dict[Each, Kept], key: Each, value: Kept | None) -> None:
 
 
 def _set_in(groups: dict[str, dict[Each, Kept]], name: str, key: Each, value: Kept | None) -> None:
-    """Set or delete a row of a group; delete the dict of a group without rows."""
+    """Set or delete a row of a group. If the group has no rows left, delete its dict."""
     rows = groups.setdefault(name, {})
     _set(rows, key, value)
     if not rows:

@@ -1,7 +1,7 @@
 """Counters of one coordinator for its metrics: rebalances, commits, expired members.
 
 Decides: the kinds of reasons, since the text of a reason has member ids and topics, which labels must not
-have. Decisions of the coordination count; after a failed append some may count twice.
+have. The counters count decisions of the coordination; after a failed append some decisions may count twice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ def kind_of(reason: str) -> str:
 
 @dataclass(slots=True)
 class Tally(queues.tally.Tally):
-    """Counters of one partition of ``__offsets``; those by group begin when this broker coordinates it."""
+    """Counters of one partition of ``__offsets``.
+
+    Counters by group begin at 0 when this broker becomes coordinator.
+    """
 
     offsets_committed: int = 0
     members_expired: int = 0
@@ -45,7 +48,7 @@ class Tally(queues.tally.Tally):
     rebalances: dict[str, Counter[str]] = field(default_factory=dict)  # by group and kind of reason
 
     def written(self, key: Key, before: Group | None, value: Value | None) -> None:
-        """Count one written record; ``before`` is its group before the record."""
+        """Count one written record. ``before`` is the record's group before the record was applied."""
         if isinstance(value, CommittedOffset):
             self.offsets_committed += 1
         elif isinstance(key, GroupKey):

@@ -19,7 +19,7 @@ from raftlog.types import GroupId, NodeId, Offset, Term, TopicPartition
 
 
 class AcksKind(enum.Enum):
-    """When the leader answers a produce request."""
+    """The condition for the answer to a produce request."""
 
     NONE = "0"  # at once
     LEADER = "1"  # the leader has fsynced the records; a change of leader may still lose them
@@ -34,7 +34,7 @@ _ACKS = {kind.value: kind for kind in AcksKind if kind is not AcksKind.COUNT}
 class Acks(Struct, frozen=True):
     """Acknowledgement that a producer asks for: ``acks=0 | 1 | quorum | every | K``.
 
-    Only ``COUNT`` uses ``count``.
+    ``count`` is used only with ``COUNT``.
     """
 
     kind: AcksKind
@@ -42,7 +42,10 @@ class Acks(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Acks:
-        """Parse a query parameter or an option. Raises ``InvalidRequest``, which names the choices."""
+        """Parse the text of ``acks`` in a query or an option.
+
+        Raises ``InvalidRequest``, which lists the choices.
+        """
         word = acks_word(text)
         if word is None:
             raise InvalidRequest(
@@ -80,7 +83,7 @@ class AppendReceipt(Struct, frozen=True, kw_only=True):
 
 
 class Start(enum.Enum):
-    """Positions in a partition that the leader resolves when it serves the read."""
+    """Positions in a partition whose offset the leader determines when it serves the read."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -105,9 +108,9 @@ Position = Offset | Start | AtTime | LastRecords
 class FetchRequest(Struct, frozen=True, kw_only=True):
     """One read. With ``wait_ms`` > 0 the replica waits until ``bytes_min`` bytes are available (long poll).
 
-    With ``tags`` (any of), ``tags_all`` and ``tags_none`` the replica counts and returns selected records
-    only: parts of batches, and whole batches whose tags are not listed. The reader must filter the records
-    again: a leader of an earlier version returns more.
+    With ``tags`` (any of), ``tags_all`` and ``tags_none`` the replica counts and returns only parts of
+    batches with matching records, and whole batches whose tags are not listed. The reader must filter the
+    records again: a leader of an earlier release returns more records.
     """
 
     position: Position
@@ -138,14 +141,14 @@ NO_RECORD: Final = Offset(-1)  # the end of the records where none is known
 
 
 class UnreadBatches(Protocol):
-    """Rest of a large fetch result: whole batches that each call of ``next`` reads and checks."""
+    """Rest of a large fetch result. Each call of ``next`` reads and checks some whole batches."""
 
     @property
     def left_bytes(self) -> int:
-        """Bytes that ``next`` has not returned yet."""
+        """Number of bytes that ``next`` has not returned yet."""
 
     def next(self) -> memoryview:
-        """Read the next piece, which overwrites the previous piece. Call it in a thread.
+        """Read the next batches, into the memory of the previous batches. Call the method in a thread.
 
         Raises ``READ_FAILURES``.
         """
@@ -155,10 +158,10 @@ class UnreadBatches(Protocol):
 
 
 class FetchResult(Struct, frozen=True, kw_only=True):
-    """Whole committed batches. The first batch may begin below ``offset``; the reader skips those records.
+    """Whole committed batches. The first batch may begin below ``offset``; the reader skips records below it.
 
-    A reader of committed records gets gap batches in place of aborted batches; a reader of tags gets nothing
-    in place of records that do not match.
+    A reader of committed records gets gap batches in place of aborted batches. A reader of tags gets no gap
+    batches in place of records that do not match.
     """
 
     offset: Offset  # at which the read began, once its position was found
@@ -175,12 +178,12 @@ class FetchResult(Struct, frozen=True, kw_only=True):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all batches."""
+        """Number of bytes of all batches, including batches that are not read yet."""
         return len(self.data) + (0 if self.rest is None else self.rest.left_bytes)
 
 
 class Consumed(NamedTuple):
-    """Lowest committed offset of some groups in a partition, and the group that has it."""
+    """Lowest committed offset of some groups in a partition, and the group that committed it."""
 
     offset: Offset
     group: str
@@ -188,7 +191,7 @@ class Consumed(NamedTuple):
 
 
 def consumed_by(groups: tuple[str, ...], known: Consumed | None) -> Consumed | None:
-    """The lowest committed offset of ``groups``: 0 if ``known`` is about others; None without groups."""
+    """The lowest committed offset of ``groups``; None without groups, 0 if ``known`` is about others."""
     if not groups:
         return None
     return known if known is not None and known.groups == groups else Consumed(Offset(0), groups[0], groups)
@@ -198,7 +201,7 @@ NOTHING_CONSUMED: Final[Mapping[GroupId, Consumed]] = MappingProxyType({})
 
 
 class PartitionStatus(Struct, frozen=True, kw_only=True):
-    """One partition as its leader (or, without one, any broker) describes it."""
+    """The status of one partition, described by its leader or, without a leader, by any broker."""
 
     partition: int
     leader: NodeId | None
@@ -228,7 +231,7 @@ class PartitionStatus(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def unknown(cls, partition: int, replicas: tuple[NodeId, ...] = ()) -> PartitionStatus:
-        """The status of a partition before any replica has answered; it is older than any answer."""
+        """The status of a partition before any replica has answered; any answer replaces it."""
         return cls(
             partition=partition,
             leader=None,
@@ -244,9 +247,9 @@ class PartitionStatus(Struct, frozen=True, kw_only=True):
 
 
 TopicConfig = Mapping[str, int | str]
-"""Settings of a topic by Kafka's names, complete with defaults; ``topic_config`` checks them."""
+"""Settings of a topic, complete with defaults, under Kafka's names; ``topic_config`` checks the values."""
 
 
 def key_of(target: TopicPartition) -> tuple[str, int]:
-    """The partition as a plain tuple, for use as a key."""
+    """The partition as a plain tuple, for use as a key of a dict."""
     return (target.topic, target.partition)

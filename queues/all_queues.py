@@ -1,7 +1,7 @@
 """All queues of one partition of ``__offsets``, without IO.
 
-Decides: which queues exist, when each has work to do, and that a group does not use a topic both as a queue
-and with members. Leaves to others: the jobs of one queue (``work_queue``).
+Decides: which queues exist, when each queue has work to do, and that a group does not use a topic both as a
+queue and with members. Leaves to others: the jobs of one queue (``work_queue``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from raftlog.hosting.known_topics import KnownTopics
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """Limits of open jobs."""
+    """Limits of the number and bytes of open jobs."""
 
     queue_max: int = 20_000
     total_max: int = 100_000  # of all queues of one partition of ``__offsets``
@@ -51,7 +51,7 @@ _topic_of: Final = itemgetter(0)  # the topic of a pair of topic and slot
 
 
 class Queues:
-    """All queues of one partition, from the rows that ``groups`` have stored."""
+    """All queues of one partition of ``__offsets``, made from the rows that ``groups`` have stored."""
 
     def __init__(self, groups: Groups, topics: KnownTopics, limits: QueueLimits) -> None:
         self._groups = groups
@@ -75,7 +75,7 @@ class Queues:
     # Time.
 
     def next_deadline_ms(self) -> int | None:
-        """The latest time for the next call of ``ends``, in milliseconds; None without one."""
+        """The time in milliseconds at which ``ends`` is due at the latest; None without a deadline."""
         return self._deadlines[0][0] if self._deadlines else None
 
     @property
@@ -84,7 +84,7 @@ class Queues:
         return bool(self._left_behind)
 
     def catch_up(self, now_ms: int, wall_ms: int) -> Iterator[None]:
-        """Take over queues, with a pause after every few jobs."""
+        """Take over queues from the former coordinator, with a pause after every few jobs."""
         while self._left_behind:
             name = next(reversed(self._left_behind))
             yield from self._taking_over(name, now_ms, wall_ms)
@@ -92,7 +92,7 @@ class Queues:
             yield
 
     def ends(self, now_ms: int, wall_ms: int) -> Iterator[None]:
-        """End due leases, pauses and waits, queue by queue."""
+        """End the leases, pauses and waits that are due, one queue per step."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             due_ms, name = heapq.heappop(self._deadlines)
             if self._next.get(name) == due_ms:
@@ -107,7 +107,7 @@ class Queues:
     # Requests.
 
     def receive(self, request_id: RequestId, request: QueueRequest, now_ms: int, wall_ms: int) -> None:
-        """Handle a request, which is answered now or later. Raises its refusal."""
+        """Handle a request, which is answered now or later. Raises the error that refuses the request."""
         name = (request.group, request.topic)
         if name in self._left_behind:
             self._queue(name, now_ms, wall_ms)
@@ -146,13 +146,13 @@ class Queues:
                 assert_never(request)
 
     def forget(self, request_id: RequestId, request: QueueRequest) -> None:
-        """Drop a waiting request: its caller does not wait any more."""
+        """Drop a waiting request, because its caller has gone."""
         queue = self._queues.get((request.group, request.topic))
         if queue is not None:
             queue.forget(request_id)
 
     def partitions_changed(self, topics: Collection[str], now_ms: int) -> None:
-        """Note topics whose partitions have changed. The next ticks examine new partitions."""
+        """Note topics whose partitions have changed. The next ticks examine the new partitions."""
         for name in chain.from_iterable(map(self._by_topic.of, sorted(topics))):
             self._changed.add(name)
             self._next[name] = now_ms
@@ -161,7 +161,7 @@ class Queues:
     # Results of effects.
 
     def looked(self, look: Look, outcome: Looked | RaftlogError, now_ms: int, wall_ms: int) -> None:
-        """Pass the result of a look, or its error, to the queue."""
+        """Pass the result or the error of a look to the queue that requested it."""
         queue = self._queues.get((look.group, look.topic))
         if queue is None:
             return
@@ -172,7 +172,7 @@ class Queues:
         self._after((look.group, look.topic), now_ms)
 
     def buried(self, bury: Bury, now_ms: int, wall_ms: int) -> None:
-        """Close a job that was stored in the dead-letter topic, or whose record no longer exists."""
+        """Close a job that was stored in the dead-letter topic, or whose record was deleted."""
         queue = self._queues.get((bury.group, bury.topic))
         if queue is not None:
             queue.buried(bury, now_ms, wall_ms)
@@ -195,7 +195,7 @@ class Queues:
         return any(topic == stored for stored, _ in self._groups.queues.get(group, {}))
 
     def check_free(self, group: str, topics: Collection[str]) -> None:
-        """Raise ``Conflict`` if the group uses one of these topics as a queue."""
+        """Raise ``Conflict`` if the group uses any of these topics as a queue."""
         for topic, _ in self._groups.queues.get(group, {}):
             if topic in topics:
                 raise Conflict(
@@ -204,11 +204,11 @@ class Queues:
                 )
 
     def is_in_use(self, group: str) -> bool:
-        """Whether a group has open jobs, or a worker has asked for its jobs in the last minute."""
+        """Whether a group has open jobs, or a worker has asked for jobs of the group in the last minute."""
         return bool(self._loaded.of(group)) or group in self._groups.jobs
 
     def used_ms(self, group: str) -> int:
-        """The approximate wall-clock time of the group's last receive, in milliseconds; 0 without one."""
+        """The approximate wall-clock time of a group's last receive in milliseconds; 0 without a receive."""
         return max((row.used_ms for row in self._groups.queues.get(group, {}).values()), default=0)
 
     def delete_of(self, group: str, now_ms: int, wall_ms: int) -> None:
@@ -228,7 +228,7 @@ class Queues:
         return self._queues[name]
 
     def _taking_over(self, name: Name, now_ms: int, wall_ms: int) -> Iterator[None]:
-        """Take over the rest of a queue, some jobs at a time. A later call continues the work."""
+        """Take over the rest of a queue's jobs, some jobs per step. A later call continues the work."""
         if name not in self._taken:
             self._taken[name] = self._take_over(name, now_ms, wall_ms)
         while next(self._taken[name], _OVER) is not _OVER:
@@ -252,7 +252,10 @@ class Queues:
             )
 
     def _after(self, name: Name, now_ms: int, earliest_ms: int = 0) -> None:
-        """Schedule the next deadline of a queue, not before ``earliest_ms``; drop an idle queue."""
+        """Schedule the next deadline of a queue, not before ``earliest_ms``.
+
+        Drop the object of an idle queue.
+        """
         queue = self._queues.get(name)
         if queue is None:
             return

@@ -11,9 +11,10 @@ from raftlog.records.tags import TagSelection
 
 @dataclass(frozen=True, slots=True)
 class Look(Effect):
-    """Find the jobs of a partition from ``offset`` on, then report them. Wait up to ``wait_ms`` for one.
+    """Find the jobs of a partition from ``offset`` on, then report them. Wait up to ``wait_ms`` for a job.
 
-    ``with_keys``: the queue is ordered by key. Records that ``selection`` does not select are not jobs.
+    ``with_keys`` is True if the queue is ordered by key. Records that ``selection`` does not select are not
+    jobs.
     """
 
     group: str
@@ -28,7 +29,7 @@ class Look(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Bury(Effect):
-    """Store a job in the dead-letter topic, with retries until it is stored, then report it."""
+    """Store a job in the dead-letter topic, with retries until this succeeds, then report the success."""
 
     group: str
     topic: str
@@ -41,9 +42,9 @@ class Bury(Effect):
 
 
 class Found(NamedTuple):
-    """A job that was not delivered yet. ``key`` is a digest, empty for a record without a key.
+    """A job that was not delivered yet. ``key`` is a digest of the record's key; empty without a key.
 
-    With a ``problem`` the job stands for the rest of a batch that cannot be decoded.
+    If ``problem`` is set, the job represents the rest of a batch that cannot be decoded.
     """
 
     offset: int
@@ -52,10 +53,10 @@ class Found(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """The result of a look, which ended before ``next_offset``.
+    """The result of a look, which examined the records below ``next_offset``.
 
-    ``offset`` is its first offset; it differs from the requested one if that has been deleted. ``is_at_end``:
-    there were no records from ``next_offset`` on.
+    ``offset`` is the first examined offset; it is above the requested offset if that record has been deleted.
+    ``is_at_end`` means that there were no records from ``next_offset`` on.
     """
 
     offset: int

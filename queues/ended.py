@@ -1,7 +1,7 @@
 """Ends of deliveries that no row shows any more: the job is closed, or another worker has it.
 
-One coordinator keeps the newest ends in memory. They make answers to repeated and late requests more exact;
-correctness does not depend on them.
+One coordinator keeps the newest ends in memory. With these ends, answers to repeated and late requests are
+more exact; correctness does not depend on them.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class EndedDeliveries:
         return self._ends.get((name, place))
 
     def remember(self, name: Name, place: Place, end: End) -> None:
-        """Remember the end of a delivery; above ``ENDED_MAX`` forget the oldest."""
+        """Remember the end of a delivery. Above ``ENDED_MAX`` ends, forget the oldest end."""
         self._ends[name, place] = end
         if len(self._ends) > ENDED_MAX:
             self._ends.popitem(last=False)
 
     def forget(self, name: Name, place: Place) -> None:
-        """Forget the end of a delivery: the job is open again."""
+        """Forget the end of a job's delivery, because the job is open again."""
         self._ends.pop((name, place), None)

@@ -14,7 +14,7 @@ KEY_BYTES: Final = 8  # of a digest
 
 
 def leased(job: Job, ask: Receive, wall_ms: int) -> Job:
-    """The job with one more delivery, under the lease of a receive."""
+    """The job with one more delivery, under the lease of the receive ``ask``."""
     return replace(
         job,
         state="leased",
@@ -33,23 +33,26 @@ def extended(job: Job, time_ms: int, wall_ms: int) -> Job:
 
 
 def given_back(job: Job, time_ms: int, wall_ms: int, reason: str) -> Job:
-    """The job waiting ``time_ms`` for another delivery. It keeps its lease for repeated requests."""
+    """The job after a failed delivery: it waits ``time_ms`` for another delivery.
+
+    The job keeps its lease id, by which repeated requests are recognised.
+    """
     return replace(job, state="waiting", due_ms=wall_ms + time_ms, term_ms=time_ms, reason=reason)
 
 
 def released(job: Job) -> Job:
-    """The waiting job without its last delivery, which does not count."""
+    """The job waiting for delivery as before its last delivery, which does not count."""
     return replace(job, state="waiting", deliveries=job.deliveries - 1, lease=b"", due_ms=0, term_ms=0)
 
 
 def redriven(job: Job, redrives: int) -> Job:
-    """The former dead letter, waiting again with 0 deliveries."""
+    """The job of a former dead letter, waiting for delivery with 0 deliveries."""
     again = released(job)
     return replace(again, deliveries=0, reason="", redrives=redrives)
 
 
 def dead(job: Job, reason: str) -> Job:
-    """The job on its way to the dead-letter topic. It keeps its lease for repeated requests."""
+    """The job on its way to the dead-letter topic. It keeps its lease id, to recognise repeated requests."""
     return replace(job, state="dead", due_ms=0, term_ms=0, reason=reason)
 
 

@@ -1,8 +1,8 @@
 """Jobs of a queue that were read ahead but not delivered yet. Pure.
 
-Decides: where and when the topic is read next. Leaves to others: reading (the effect ``Look``), and
-delivering the jobs (``work_queue``). The cost of a step depends on the looks it begins, not on the number of
-partitions.
+Decides: which partition of the topic is read next, and when. Leaves to others: reading (the effect ``Look``),
+and delivering the jobs (``work_queue``). The cost of a step depends on the number of looks that the step
+begins, not on the number of partitions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AGAIN_MS: Final = 300  # pause after a failed look, and of partitions at their e
 
 @dataclass(slots=True)
 class _Part:
-    """One partition: ``found`` are its next jobs; it was read up to ``read_offset``."""
+    """One partition of the topic. ``found`` are the next jobs; records below ``read_offset`` were read."""
 
     read_offset: int
     found: deque[Found] = field(default_factory=deque)
@@ -44,10 +44,10 @@ class AheadTotal:
 
 
 class LookAhead:
-    """The partitions of one queue, and their jobs.
+    """The partitions of one queue, and the jobs that were read ahead in them.
 
-    A partition with found jobs is in ``_giving``. A partition without a job, and without a look under way, is
-    in ``_due``, in ``_at_tail`` if its newest look reached the end, or in ``_failed``.
+    A partition with found jobs is in ``_giving``. A partition without a found job and without a look under
+    way is in ``_due``, in ``_at_tail`` if its newest look reached the end, or in ``_failed``.
     """
 
     def __init__(self, total: AheadTotal) -> None:
@@ -69,7 +69,7 @@ class LookAhead:
         return sorted(self._parts)
 
     def add(self, partition: int, offset: int) -> None:
-        """Add a partition whose jobs begin at ``offset``; a known partition's offset may only rise."""
+        """Add a partition whose jobs begin at ``offset``. The offset of a known partition may only rise."""
         if partition not in self._parts:
             self._parts[partition] = _Part(offset)
             self._due.add((0, partition))
@@ -77,14 +77,16 @@ class LookAhead:
         part.read_offset = max(part.read_offset, offset)
 
     def next_offset(self, partition: int) -> int | None:
-        """The offset below which all jobs of a partition were given; None for an unknown partition."""
+        """The offset below which all jobs of a partition were taken by ``give``; None for an unknown
+        partition.
+        """
         part = self._parts.get(partition)
         if part is None:
             return None
         return part.found[0].offset if part.found else part.read_offset
 
     def give(self) -> tuple[int, Found] | None:
-        """Take the next job, from the partitions in turn; None without one."""
+        """Take the next job; the partitions take turns. None if no job was read ahead."""
         if not self._giving:
             return None
         partition = self._giving[self._giving.bisect_left(self._turn) % len(self._giving)]
@@ -98,7 +100,7 @@ class LookAhead:
         return partition, given
 
     def drop(self) -> None:
-        """Forget all jobs that were found: the queue is not used any more."""
+        """Forget all jobs that were read ahead, because the queue is not used any more."""
         self._count(-self._found)
 
     def _count(self, more: int) -> None:
@@ -106,13 +108,16 @@ class LookAhead:
         self._total.count += more
 
     def _left(self) -> int:
-        """The number of jobs for which there is still room."""
+        """The number of further jobs that may be read ahead."""
         return min(FOUND_MAX - self._found, TOTAL_MAX - self._total.count)
 
     # Looks.
 
     def informed_below(self) -> int:
-        """A number: after each lower mark all partitions were read, and no further jobs were found."""
+        """The mark below which every receive is known to have no job.
+
+        Since each lower mark, all partitions were read and no further jobs were found.
+        """
         if self._looks_now:
             return 0
         oldest = [mark for mark, _ in (*self._at_tail[:1], *self._due[:1])]
@@ -120,19 +125,20 @@ class LookAhead:
 
     @property
     def error(self) -> RaftlogError | None:
-        """The error of a look if no partition can be read, else None."""
+        """The error of a look if all partitions failed to be read, else None."""
         return next(iter(self._errors.values()), None) if len(self._errors) == len(self._parts) else None
 
     def next_retry_ms(self) -> int | None:
-        """The time of the next look after a failed one, in milliseconds; None without one."""
+        """The time in milliseconds of the next look after a failed look; None if no look has failed."""
         return self._failed[0][0] if self._failed else None
 
     def wanted(self, now_ms: int, newest: int | None, *, may_wait: bool) -> list[tuple[int, int, int]]:
-        """Partition, offset and waiting time of the looks to begin.
+        """The looks to begin now, as partition, offset and waiting time.
 
-        ``newest`` is the mark of the last waiting request; without one, partitions at their end are read
-        again only after a pause. With ``may_wait`` a look at the end of a partition waits for records. While
-        many jobs are known, further looks wait; the partition with the oldest look comes first.
+        ``newest`` is the mark of the last waiting request; without such a request, partitions at their end
+        are read again only after a pause. With ``may_wait`` a look at the end of a partition waits for
+        records. While many jobs are known, further looks wait; the partition with the oldest look comes
+        first.
         """
         has_none = not self._found and not self._looks_now
         room = max(int(has_none), self._left() // LOOK_COUNT - self._looks_now)
@@ -150,7 +156,9 @@ class LookAhead:
         return looks
 
     def _may_have_grown(self, now_ms: int, newest: int | None) -> bool:
-        """Whether to read again the partition at its end with the oldest look."""
+        """Whether to read again the partition with the oldest look among the partitions that were at their
+        end.
+        """
         mark, partition = self._at_tail[0]
         return now_ms >= self._parts[partition].again_ms if newest is None else mark <= newest
 
@@ -161,7 +169,7 @@ class LookAhead:
         return partition, part.read_offset, WAIT_MS if look == "tail" else 0
 
     def looked(self, look: Look, result: Looked, now_ms: int, is_new: Callable[[int], bool]) -> bool:
-        """Add the found jobs that are not open; return False for an outdated look."""
+        """Add the found jobs that are not open. Return False, and add none, if the look is outdated."""
         part = self._ended(look)
         if part is None:
             return False
@@ -182,7 +190,10 @@ class LookAhead:
         return True
 
     def failed(self, look: Look, error: RaftlogError, now_ms: int) -> bool:
-        """Schedule another look after ``AGAIN_MS``; return False for an outdated look."""
+        """Schedule another look after ``AGAIN_MS``.
+
+        Return False, and schedule none, if the look is outdated.
+        """
         part = self._ended(look)
         if part is None:
             return False

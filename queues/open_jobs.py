@@ -1,11 +1,11 @@
 """The open jobs of one queue. Pure.
 
-A job is open from its first lease until it is done. In a queue ordered by key it is also open while it waits
-behind another job of its key.
+A job is open from its first lease until it is done. In a queue ordered by key, a job is also open while it
+waits behind another job of its key.
 
 Decides: which open job is delivered next, and the offset up to which a partition is done. Leaves to others:
-leases, rows and answers (``work_queue``). Memory is proportional to the open jobs: heaps are rebuilt when
-most of their entries are stale.
+leases, rows and answers (``work_queue``). Memory is proportional to the number of open jobs: heaps are
+rebuilt when most of their entries are stale.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STALE_MIN: Final = 1_000  # stale entries in a heap before it is rebuilt
 
 @dataclass(slots=True)
 class _Open:
-    """A job and its slot. ``until_ms`` is the end of its lease or pause; None if there is none."""
+    """A job and its slot. ``until_ms`` is the end of its lease or pause; None if neither runs."""
 
     slot: int
     job: Job
@@ -39,7 +39,7 @@ class _Open:
 
 @dataclass(slots=True)
 class _Slots:
-    """Free slots; the lowest is used first."""
+    """The free slots of a queue. The lowest free slot is used first."""
 
     end: int = 0
     free: list[int] = field(default_factory=list)
@@ -75,10 +75,11 @@ class OpenJobs:
     def take_over(
         self, jobs: Mapping[int, Job], now_ms: int, wall_ms: int, *, is_time_known: bool
     ) -> Iterator[None]:
-        """Add all stored jobs of a queue (by slot), some at a time.
+        """Add all stored jobs of a queue (by slot), some jobs per step.
 
-        A lease keeps its remaining time, limited to its length; it gets its whole length if the brokers do
-        not agree on a time now, or did not when it was stored. No job is offered before all have been added.
+        A lease keeps its remaining time, limited to its length. A lease gets its whole length if the brokers
+        do not agree on a time now, or did not agree when the lease was stored. No job is offered before all
+        jobs have been added.
         """
         self._slots, rows = _Slots.without([*jobs]), iter(jobs.items())
         runs: list[list[tuple[int, Job]]] = []
@@ -105,7 +106,7 @@ class OpenJobs:
         return place in self._open
 
     def get(self, place: Place) -> Job | None:
-        """The job at a place, or None if it is not open."""
+        """The job at a place, or None if no open job is there."""
         found = self._open.get(place)
         return None if found is None else found.job
 
@@ -114,16 +115,19 @@ class OpenJobs:
         return self._open[place].slot
 
     def is_held(self, place: Place) -> bool:
-        """Whether a lease of an open job is running."""
+        """Whether the lease of an open job is running."""
         found = self._open[place]
         return found.job.state == "leased" and found.until_ms is not None
 
     def held_under(self, lease: bytes) -> list[Place]:
-        """The jobs with a running lease of this id."""
+        """The jobs that have a running lease with this id."""
         return sorted(place for place in self._leases.get(lease, ()) if self.is_held(place))
 
     def views(self, ends: Mapping[int, int]) -> tuple[PartView, ...]:
-        """Counts of open jobs by partition; ``ends`` are the next offsets. Jobs with ended leases wait."""
+        """Counts of open jobs by partition; ``ends`` are the next offsets.
+
+        Jobs with ended leases count as waiting.
+        """
         found = {partition: {"leased": 0, "waiting": 0, "dead": 0} for partition in ends}
         for place, each in self._open.items():
             is_over = each.job.state == "leased" and not self.is_held(place)
@@ -138,20 +142,23 @@ class OpenJobs:
         return [place for place, each in self._open.items() if each.job.state == "dead"]
 
     def start(self, partition: int, end: int) -> int:
-        """The first open offset of a partition, or ``end``; all jobs below it are done."""
+        """The offset of the first open job of a partition, or ``end``.
+
+        All jobs below this offset are done.
+        """
         offsets = self._offsets.get(partition, [])
         while offsets and (partition, offsets[0]) not in self._open:
             heapq.heappop(offsets)
         return offsets[0] if offsets else end
 
     def next_deadline_ms(self) -> int | None:
-        """The earliest end of a lease or pause, in milliseconds; it may be stale."""
+        """The earliest end of a lease or pause, in milliseconds. That lease or pause may have ended early."""
         return self._until[0][0] if self._until else None
 
     # Changes.
 
     def open(self, place: Place, key: bytes) -> Job:
-        """Open a job without offering it: the caller must lease it, unless it ``is_blocked``."""
+        """Open a job without offering it. The caller must lease the job, unless it ``is_blocked``."""
         assert place not in self._open
         job = Job(partition=place[0], offset=place[1], state="waiting", key=key)
         self._enter(_Open(self._slots.take(), job))
@@ -163,7 +170,7 @@ class OpenJobs:
         return line is not None and self._lines[line][0] != place[1]
 
     def put(self, place: Place, job: Job, until_ms: int | None) -> None:
-        """Replace an open job. Unless dead, it may be delivered at ``until_ms`` (None: at once)."""
+        """Replace an open job. Unless dead, the job may be delivered at ``until_ms`` (None: at once)."""
         each = self._open[place]
         self._leave_lease(place, each.job.lease)
         each.job = job
@@ -184,7 +191,10 @@ class OpenJobs:
         return each.slot
 
     def take_ready(self) -> Place | None:
-        """Take the next job to deliver again, which the caller must lease at once; None without one."""
+        """Take the next open job to deliver; None if no job is ready.
+
+        The caller must lease the job at once.
+        """
         while self._ready:
             place = heapq.heappop(self._ready)
             if self._is_ready(place):
@@ -192,7 +202,7 @@ class OpenJobs:
         return None
 
     def ended(self, now_ms: int, count_max: int) -> list[Place]:
-        """Offer up to ``count_max`` jobs whose lease or pause has ended, and return them."""
+        """Offer up to ``count_max`` jobs whose lease or pause has ended, and return their places."""
         found: list[Place] = []
         while len(found) < count_max and self._until and self._until[0][0] <= now_ms:
             at_ms, place = heapq.heappop(self._until)

@@ -1,4 +1,4 @@
-"""Interfaces through which queues use topics, and the groups that own the queues."""
+"""Interfaces through which queues use topics, and use the groups that own the queues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raftlog.hosting.budget import Usage
 from raftlog.hosting.decisions import RequestId
 
 Row = tuple[Any, Any]
-"""Key and value of a row of groups. All rows of one step are one write."""
+"""Key and value of a row of a group. All rows of one step are written together."""
 
 
 class Groups(Protocol):
@@ -30,7 +30,7 @@ class Groups(Protocol):
 
     @property
     def reasons(self) -> Usage:
-        """Bytes of the reasons of failures, by group."""
+        """Bytes of the reasons of failures of open jobs, by group."""
 
     @property
     def tally(self) -> Tally:
@@ -44,10 +44,10 @@ class Groups(Protocol):
         """Whether a group exists."""
 
     def committed(self, group: str, topic: str, topic_id: str, partition: int) -> int | None:
-        """The committed offset of a group in the topic of this id; None without one."""
+        """The committed offset of a group in the topic with this id; None without a committed offset."""
 
     def group_row(self, group: str, client: str, wall_ms: int) -> Row:
-        """Make the row of a new group, which counts for the client."""
+        """Make the row of a new group, which counts for the client's limit."""
 
     def offset_row(
         self, group: str, topic: str, topic_id: str, partition: int, offset: int, wall_ms: int
@@ -58,7 +58,7 @@ class Groups(Protocol):
         """Answer one request once all earlier rows are committed."""
 
     def write(self, *rows: Row, frees_room: bool = False) -> None:
-        """Write rows; the state has them at once."""
+        """Write rows. All other methods and properties reflect the rows at once."""
 
     def perform(self, effect: Look | Bury) -> None:
         """Start an effect once all earlier rows are committed."""

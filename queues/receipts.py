@@ -1,8 +1,8 @@
-"""Job receipts: texts by which a worker refers to a delivered job. Pure.
+"""Job receipts: texts by which a worker identifies a delivered job. Pure.
 
-A receipt has the partition, the offset and the lease id, which is random and stored with the job: clients
-cannot guess it, and every later coordinator knows it. A checksum detects receipts of other queues, and typing
-errors.
+A receipt has the partition, the offset and the lease id. The lease id is random and stored with the job:
+clients cannot guess it, and every later coordinator knows it. A checksum detects receipts of other queues,
+and typing errors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def receipt_of(topic: str, group: str, token: Token) -> str:
 
 
 def token_of(topic: str, group: str, receipt: str) -> Token:
-    """Decode a receipt of a queue. Raises ``InvalidRequest`` for another text."""
+    """Decode a receipt of a queue. Raises ``InvalidRequest`` for a text that is no receipt of the queue."""
     try:
         data = base64.b64decode(receipt.encode(), b"-_", validate=True)
     except (binascii.Error, ValueError):

@@ -1,7 +1,7 @@
-"""Rows of queues in the topic ``__offsets``: the contract with its readers.
+"""Rows of queues in the topic ``__offsets``: the format that readers of the topic rely on.
 
 All internal topics share the encoding (``raftlog.hosting.keyed_records``); ``groups.records`` has the other
-rows.
+rows of the topic.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 
 class QueueKey(msgspec.Struct, frozen=True, array_like=True, tag="queue"):
-    """One partition of a topic that a group uses as a queue."""
+    """Key of the row of one partition of a topic that a group uses as a queue."""
 
     group: str
     topic: str
@@ -20,7 +20,10 @@ class QueueKey(msgspec.Struct, frozen=True, array_like=True, tag="queue"):
 
 
 class JobKey(msgspec.Struct, frozen=True, array_like=True, tag="job"):
-    """One open job of a queue. Slots are reused, so that the number of keys stays bounded."""
+    """Key of the row of one open job of a queue.
+
+    Slots are reused, so that the number of keys stays bounded.
+    """
 
     group: str
     topic: str
@@ -28,9 +31,9 @@ class JobKey(msgspec.Struct, frozen=True, array_like=True, tag="job"):
 
 
 class Queue(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The progress of a queue in one partition. A job below ``next_offset`` without a row is done.
+    """The progress of a queue in one partition. A job below ``next_offset`` that has no row is done.
 
-    Records that the tags do not select are not jobs.
+    Records that the queue's tags do not select are not jobs.
     """
 
     topic_id: str
@@ -45,10 +48,10 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 class Job(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A job that is not done.
 
-    ``leased``: a worker has it until ``due_ms`` of the wall clock. ``waiting``: it may be delivered from
-    ``due_ms`` on. ``dead``: it goes to the dead-letter topic. ``term_ms`` is the length of the lease or
-    pause. ``is_undated``: the brokers did not agree on a time when ``due_ms`` was computed; later leaders
-    ignore it.
+    ``leased``: a worker has the job until ``due_ms`` of the wall clock. ``waiting``: the job may be delivered
+    from ``due_ms`` on. ``dead``: the job goes to the dead-letter topic. ``term_ms`` is the length of the
+    lease or pause. ``is_undated``: the brokers did not agree on a time when ``due_ms`` was computed, so later
+    leaders ignore ``due_ms``.
     """
 
     partition: int

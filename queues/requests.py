@@ -1,6 +1,7 @@
 """Requests about queues to the coordinator of a group, and its replies.
 
-Brokers send them to each other as msgpack, so a new field needs a default. Every request may be repeated.
+Brokers send requests and replies to each other as msgpack, so a new field needs a default. Every request may
+be repeated.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ class _Request(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class Receive(_Request, tag="receive", frozen=True, kw_only=True):
-    """Lease up to ``count_max`` jobs for ``lease_ms``; wait up to ``wait_ms`` for the first one.
+    """Lease up to ``count_max`` jobs for ``lease_ms``; wait up to ``wait_ms`` for the first job.
 
-    The asking broker chooses ``lease``. A repeated request with this lease gets the jobs that the lease still
-    holds. ``topic_id`` distinguishes the topic from an earlier topic of its name. The jobs are the records
-    with any of ``tags``, all of ``tags_all`` and none of ``tags_none``.
+    The asking broker chooses ``lease``. A repeated request with an equal ``lease`` gets the jobs that the
+    lease still holds. ``topic_id`` distinguishes the topic from an earlier topic with an equal name. The jobs
+    are the records with any of ``tags``, all of ``tags_all`` and none of ``tags_none``.
     """
 
     topic_id: str
@@ -45,7 +46,7 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Settle(_Request, tag="settle", frozen=True, kw_only=True):
-    """A worker's report about its jobs.
+    """Report the result of a worker's jobs, given by their tokens.
 
     ``ack``: the job is done. ``nack``: deliver the job again after ``time_ms``. ``extend``: the lease ends
     ``time_ms`` from now. ``dead``: store the job in the dead-letter topic. ``release``: the job did not reach
@@ -59,7 +60,7 @@ class Settle(_Request, tag="settle", frozen=True, kw_only=True):
 
 
 class Abandon(_Request, tag="abandon", frozen=True, kw_only=True):
-    """Release the jobs of a ``Receive`` with this lease: its client has gone."""
+    """Release the jobs of a ``Receive`` with this lease, because its client has gone."""
 
     lease: bytes
 
@@ -76,7 +77,7 @@ class DeadJob(msgspec.Struct, frozen=True, array_like=True):
 class Reopen(_Request, tag="reopen", frozen=True, kw_only=True):
     """Deliver these dead letters again as jobs; open jobs stay unchanged.
 
-    The three lists of tags must be equal to those of the queue.
+    The three lists of tags must equal the lists of the queue.
     """
 
     topic_id: str
@@ -107,20 +108,26 @@ class Delivered(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Received(msgspec.Struct, frozen=True, array_like=True, tag="received"):
-    """Leased jobs, sorted by partition and offset; empty if there was none in time."""
+    """The leased jobs, sorted by partition and offset; empty if no job was available in time."""
 
     jobs: tuple[Delivered, ...] = ()
 
 
 class Settled(msgspec.Struct, frozen=True, array_like=True, tag="settled", kw_only=True):
-    """``lost`` has the indexes of tokens whose lease has ended; ``until_ms`` is the end of an extension."""
+    """Result of a ``Settle``. ``lost`` has the indexes of the tokens whose lease has ended.
+
+    ``until_ms`` is the new end of the leases after an ``extend``.
+    """
 
     lost: tuple[int, ...] = ()
     until_ms: int = 0
 
 
 class PartView(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """One partition: jobs below ``start_offset`` are done; none from ``next_offset`` on was delivered."""
+    """The progress and the numbers of open jobs in one partition.
+
+    Jobs below ``start_offset`` are done. No job from ``next_offset`` on was delivered.
+    """
 
     partition: int
     start_offset: int
@@ -131,7 +138,7 @@ class PartView(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 
 class QueueView(msgspec.Struct, frozen=True, array_like=True, tag="queue_view", kw_only=True):
-    """State of a queue. Its jobs are the records that the three lists of tags select."""
+    """State of a queue. The queue's jobs are the records that the three lists of tags select."""
 
     topic_id: str
     is_ordered: bool

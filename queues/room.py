@@ -1,7 +1,7 @@
 """Limits of open jobs, by number and bytes: of one queue, of one group, and of all queues.
 
-Decides: whether there is room. The reason of a failure is shortened if there is no room for it, since reports
-of workers about their jobs must not be refused.
+Decides: whether further jobs may be open. The reason of a failure is shortened if its bytes would exceed the
+limits, since reports of workers about their jobs must not be refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ RETRY_AFTER_MS: Final = 1_000
 
 @dataclass(slots=True)
 class Room:
-    """Room for open jobs; ``open`` counts them by group. A group may have a share, or one full queue."""
+    """The room for open jobs. ``open`` counts the open jobs by group.
+
+    A group may have its share of all open jobs, or as many as one full queue.
+    """
 
     queue_max: int
     total_max: int
@@ -31,7 +34,7 @@ class Room:
     ahead: AheadTotal = field(default_factory=AheadTotal)
 
     def has(self, group: str, queue_open: int, count: int = 1) -> bool:
-        """Whether ``count`` more jobs may be open in a queue that has ``queue_open``."""
+        """Whether ``count`` more jobs may be open in a queue that has ``queue_open`` open jobs."""
         return (
             queue_open + count <= self.queue_max
             and self.open.of(group) + count <= max(self.queue_max, self.total_max // SHARE)
@@ -44,7 +47,7 @@ class Room:
         return self.open.total * JOB_BYTES + self.reasons.total
 
     def kept_reason(self, group: str, reason: str) -> str:
-        """The reason, or its beginning if there is no room for all of it."""
+        """The whole reason, or only its beginning if the limits allow no more."""
         return reason if self._has_bytes(group, 4 * len(reason)) else reason[:CUT_CHARACTERS]
 
     def _has_bytes(self, group: str, more: int) -> bool:
@@ -54,7 +57,7 @@ class Room:
 
 
 def no_room(group: str, topic: str, queue_open: int) -> Overloaded:
-    """The error for a worker if no more jobs may be open."""
+    """The error for a worker when the limits allow no more open jobs."""
     return Overloaded(
         f"queue {topic} of group {group} has {queue_open} open jobs, and no more jobs may be leased; "
         "acknowledge some jobs, or raise queues.open_jobs_queue_max, queues.open_jobs_max or "

@@ -1,6 +1,6 @@
 """Reads and writes the rows of one queue. Pure.
 
-Leaves to others: when rows are written, and their jobs (``work_queue``).
+Leaves to others: when rows are written, and the jobs in the rows (``work_queue``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ USED_MS: Final = 600_000  # precision of ``Queue.used_ms``
 
 
 class QueueRows:
-    """The rows of one queue, once all written rows are committed."""
+    """The rows of one queue, in the state after all written rows are committed."""
 
     def __init__(self, group: str, topic: str, groups: Groups) -> None:
         self._group = group
@@ -28,26 +28,31 @@ class QueueRows:
         return {partition: row for (topic, partition), row in rows if topic == self._topic}
 
     def jobs(self) -> dict[int, Job]:
-        """The open jobs by slot."""
+        """The rows of open jobs by slot."""
         rows = self._groups.jobs.get(self._group, {}).items()
         return {slot: job for (topic, slot), job in rows if topic == self._topic}
 
     def committed(self, partition: int, topic_id: str) -> int:
-        """The committed offset of the group in the topic of this id; 0 without one."""
+        """The committed offset of the group in the topic with this id; 0 without a committed offset."""
         return self._groups.committed(self._group, self._topic, topic_id, partition) or 0
 
     def job(self, slot: int, job: Job | None) -> Row:
-        """Make the row of an open job, or the deletion of a row (None)."""
+        """Make the row of an open job, or, with None, the deletion of the job's row."""
         return JobKey(self._group, self._topic, slot), job
 
     def used_ms(self, partition: int, wall_ms: int) -> int:
-        """The time of the last receive for a row: ``wall_ms``, or the stored time if that is close."""
+        """The time of the last receive to store in a row: ``wall_ms``, or the stored time if the two are
+        close.
+        """
         before = self._queue(partition)
         used_ms = 0 if before is None else before.used_ms
         return wall_ms if abs(wall_ms - used_ms) >= USED_MS else used_ms
 
     def progress(self, partition: int, queue: Queue, start: int, wall_ms: int) -> list[Row]:
-        """The changed rows among the queue row and the committed offset, below which all jobs are done."""
+        """The rows of the queue and of the committed offset, if they have changed.
+
+        All jobs below the committed offset are done.
+        """
         rows: list[Row] = []
         before = self._queue(partition)
         if queue != before:
@@ -61,9 +66,9 @@ class QueueRows:
         return self._groups.queues.get(self._group, {}).get((self._topic, partition))
 
     def write(self, rows: Sequence[Row], wall_ms: int, client: str) -> None:
-        """Write rows, and a row of the group if it is new, which then counts for the client.
+        """Write rows. If the group is new, also write its row, which counts for the client's limit.
 
-        An existing queue may write while the disk is full: retention may wait for its jobs.
+        An existing queue may write while the disk is full, because retention may wait for its jobs.
         """
         if not rows:
             return
@@ -72,7 +77,9 @@ class QueueRows:
         self._groups.write(*created, *rows, frees_room=not is_new)
 
     def delete(self) -> None:
-        """Delete all rows except committed offsets; queue rows first, in case not all are written."""
+        """Delete all rows except committed offsets; first the queue rows, in case not all deletions are
+        written.
+        """
         gone: list[Row] = [
             (QueueKey(self._group, self._topic, partition), None) for partition in sorted(self.queues())
         ]

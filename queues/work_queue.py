@@ -4,8 +4,9 @@ The inputs are requests, time and the results of looks; the outputs are rows, an
 is sent once all earlier rows are committed, so every later coordinator knows the granted leases.
 
 Decides: leases, deliveries, dead letters, and the replies about receipts; also that all workers use the tags
-of the first worker, so that none misses jobs that another has skipped. Leaves to others: which open job is
-next (``open_jobs``), reading the topic and storing dead letters (the effects), all queues (``all_queues``).
+of the first worker, so that no worker misses jobs that another worker's tags have skipped. Leaves to others:
+which open job is next (``open_jobs``), reading the topic and storing dead letters (the effects), all queues
+(``all_queues``).
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ EXPIRED: Final = "the lease ended without an answer"
 
 
 class WorkQueue:
-    """One queue. Call ``take_over`` first, which adds the stored jobs."""
+    """One queue. Call ``take_over``, which adds the stored jobs, before any other method."""
 
     def __init__(self, group: str, topic: str, groups: Groups, room: Room, ended: EndedDeliveries) -> None:
-        """All queues share ``room`` and ``ended``."""
+        """All queues of a partition share ``room`` and ``ended``."""
         self._name = group, topic
         self._group = group
         self._topic = topic
@@ -69,13 +70,13 @@ class WorkQueue:
         self._jobs = OpenJobs()
 
     def take_over(self, now_ms: int, wall_ms: int) -> Iterator[None]:
-        """Take over the stored jobs, some at a time. Make no other call before the end.
+        """Take over the stored jobs, some jobs per step. Call no other method before the last step.
 
         Leases continue for their remaining time. Dead letters that may not have been stored are stored again.
 
-        Jobs without the row of their partition come from an incomplete write: a deletion, which begins with
-        that row, or the first step there, which was not answered. Their rows are deleted, so that the records
-        are jobs again.
+        Jobs without the row of their partition come from an incomplete write. That was either a deletion,
+        which begins with that row, or the first step in the partition, which was not answered. The rows of
+        these jobs are deleted, so that the records are jobs again.
         """
         rows, stored = self._rows.queues(), self._rows.jobs()
         jobs = {slot: job for slot, job in stored.items() if job.partition in rows}
@@ -97,7 +98,10 @@ class WorkQueue:
     # Time.
 
     def next_deadline_ms(self) -> int | None:
-        """The latest time for the next ``tick``, in milliseconds; None: not before the next request."""
+        """The time in milliseconds at which ``tick`` must be called at the latest.
+
+        None if no ``tick`` is needed before the next request.
+        """
         times = [self._jobs.next_deadline_ms(), self._waiters.next_end_ms(self._touched_ms)]
         if self._waiters:
             times.append(None if self._is_full() else self._ahead.next_retry_ms())
@@ -107,15 +111,15 @@ class WorkQueue:
 
     @property
     def is_known(self) -> bool:
-        """Whether the queue has had a receive since it was created or taken over with rows."""
+        """Whether the queue's topic id is known: from a receive, or from stored rows."""
         return bool(self._topic_id)
 
     def is_idle(self, now_ms: int) -> bool:
-        """Whether dropping this object would lose only jobs that were read ahead."""
+        """Whether dropping this object loses only jobs read ahead: unused for ``IDLE_MS``, no open jobs."""
         return not self._waiters and not len(self._jobs) and now_ms >= self._touched_ms + IDLE_MS
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
-        """End due leases and pauses (up to ``OPENED_MAX``), and due waits."""
+        """End the leases and pauses (up to ``OPENED_MAX``) and the waits that are due."""
         rows: list[Row] = []
         for place in self._jobs.ended(now_ms, OPENED_MAX):
             job = self._jobs.get(place)
@@ -132,9 +136,9 @@ class WorkQueue:
     def receive(
         self, request_id: RequestId, ask: Receive, topics: KnownTopics, now_ms: int, wall_ms: int
     ) -> None:
-        """Answer with jobs as soon as there are any. Raises ``Conflict`` for another order, or other tags.
+        """Answer with jobs as soon as there are any. Raises ``Conflict`` for another order or other tags.
 
-        Raises ``NoLeader`` if the request has another topic id that is not the present one.
+        Raises ``NoLeader`` if the topic id differs from the queue's id and is not the current id here.
         """
         self._touched_ms = now_ms
         self._client = ask.client
@@ -148,7 +152,7 @@ class WorkQueue:
         self._serve(now_ms, wall_ms)
 
     def settle(self, request_id: RequestId, ask: Settle, now_ms: int, wall_ms: int) -> None:
-        """Carry out a report for each token with a valid lease."""
+        """Carry out a worker's report for each token that has a valid lease."""
         rows = list[Row]()
         tokens = dict.fromkeys(ask.tokens)  # without repetitions
         held = {token: self._settled(token, ask, rows, now_ms, wall_ms) for token in tokens}
@@ -159,7 +163,7 @@ class WorkQueue:
         self._serve(now_ms, wall_ms)
 
     def abandon(self, request_id: RequestId, ask: Abandon, now_ms: int, wall_ms: int) -> None:
-        """Release the jobs of a lease, and end its receive if that still waits."""
+        """Release the jobs of a lease, and end its receive if the receive still waits."""
         self._dismiss(ask.lease)
         tokens = tuple(Token(*place, ask.lease) for place in self._jobs.held_under(ask.lease))
         release = Settle(group=self._group, topic=self._topic, tokens=tokens, how="release")
@@ -168,8 +172,8 @@ class WorkQueue:
     def reopen(self, request_id: RequestId, ask: Reopen, now_ms: int, wall_ms: int) -> None:
         """Make dead letters jobs again, after the open jobs of their keys.
 
-        A repeated request about a job that has become a dead letter again opens nothing. Records that were
-        not delivered yet, and those of a topic that was created again, are skipped: they will be delivered
+        A repeated request about a job that has become a dead letter again opens no job. Records that were not
+        delivered yet, and records of a topic that was created again, are skipped: they will be delivered
         anyway. Raises ``Overloaded``, and ``NoLeader`` while a partition is unknown here, or for other tags.
         """
         rows = list[Row]()
@@ -193,7 +197,7 @@ class WorkQueue:
         self._serve(now_ms, wall_ms)
 
     def _dismiss(self, lease: bytes) -> None:
-        """Answer the waiting receive with this lease, if there is one, without jobs."""
+        """Answer the waiting receive with this lease without jobs, if such a receive exists."""
         waiter = self._waiters.with_lease(lease)
         if waiter is not None:
             self._answer(waiter, NOTHING)
@@ -203,7 +207,7 @@ class WorkQueue:
             self._answer(waiter, reply)
 
     def look_at(self, partitions: int) -> None:
-        """Add new partitions of the topic, up to ``partitions``; the next ``tick`` reads them."""
+        """Add the topic's new partitions, up to the count ``partitions``; the next ``tick`` reads them."""
         if self._topic_id:
             for partition in range(self._partitions, partitions):
                 if self._ahead.next_offset(partition) is None:
@@ -211,11 +215,11 @@ class WorkQueue:
             self._partitions = max(self._partitions, partitions)
 
     def forget(self, request_id: RequestId) -> None:
-        """Drop a waiting receive: its caller does not wait any more."""
+        """Drop a waiting receive, because its caller has gone."""
         self._waiters.remove(request_id)
 
     def view(self) -> QueueView:
-        """The state of the queue, once all written rows are committed."""
+        """The state of the queue after all written rows are committed."""
         ahead, is_ordered = self._ahead, self._jobs.is_ordered
         parts = self._jobs.views({part: ahead.next_offset(part) or 0 for part in ahead.partitions})
         receivers = len(self._waiters)
@@ -228,7 +232,7 @@ class WorkQueue:
         )
 
     def end(self) -> None:
-        """Delete the queue: answer all waiting receives, and delete its rows."""
+        """Delete the queue: answer all waiting receives without jobs, and delete the queue's rows."""
         self._dismiss_all()
         self._room.open.add(self._group, -len(self._jobs))
         self._rows.delete()
@@ -238,13 +242,13 @@ class WorkQueue:
         self._topic_id, self._selection, self._partitions = "", None, 0
 
     def drop(self) -> None:
-        """Forget the jobs that were read ahead: this object is not used any more."""
+        """Forget the jobs that were read ahead, because this object is not used any more."""
         self._ahead.drop()
 
     # Results of effects.
 
     def looked(self, look: Look, result: Looked, now_ms: int, wall_ms: int) -> None:
-        """Add the result of a look, and serve waiting receives."""
+        """Add the jobs that a look has found, and serve waiting receives."""
 
         def is_new(offset: int) -> bool:
             return (look.partition, offset) not in self._jobs
@@ -255,14 +259,17 @@ class WorkQueue:
             self._serve(now_ms, wall_ms)
 
     def look_failed(self, look: Look, error: RaftlogError, now_ms: int, wall_ms: int) -> None:
-        """Note a failed look, which is repeated while receives wait; permanent errors of all answer them."""
+        """Note a failed look, which is repeated while receives wait.
+
+        If all partitions fail and the error is permanent, all waiting receives are answered with it.
+        """
         if self._is_own(look) and self._ahead.failed(look, error, now_ms):
             if self._ahead.error is not None and not error.retryable:
                 self._dismiss_all(error)
             self._serve(now_ms, wall_ms)
 
     def _is_own(self, look: Look) -> bool:
-        """Whether a look belongs to the present queue, not to one that was deleted since."""
+        """Whether a look belongs to the current queue, not to a queue that was deleted since."""
         asked = (look.topic_id, look.with_keys, look.selection)
         return asked == (self._topic_id, self._jobs.is_ordered, self._selection)
 
@@ -300,7 +307,7 @@ class WorkQueue:
             self._groups.perform(Look(*names, *place, self._jobs.is_ordered, self._selection))
 
     def _nothing(self) -> Received | RaftlogError:
-        """The answer to a receive without a job."""
+        """The answer to a receive that gets no job."""
         if self._is_full():
             return no_room(self._group, self._topic, len(self._jobs))
         return self._ahead.error or Received()
@@ -309,7 +316,7 @@ class WorkQueue:
         return not self._room.has(self._group, len(self._jobs))
 
     def _lease_to(self, waiter: Waiter, now_ms: int, wall_ms: int) -> bool:
-        """Lease jobs to a receive and answer it; return whether there was any."""
+        """Lease jobs to a receive and answer it; return whether there was any job."""
         ask = waiter.ask
         rows: list[Row] = []
         places: list[Place] = []
@@ -336,7 +343,10 @@ class WorkQueue:
         return True
 
     def _open_next(self) -> tuple[Place, Job, str] | None:
-        """Open the next job, with the problem of its record; None without a job, or without room."""
+        """Open the next job that was read ahead; return its place, the job, and the problem of its record.
+
+        None without such a job, or if the limits allow no more open jobs.
+        """
         given = None if self._is_full() else self._ahead.give()
         if given is None:
             return None
@@ -358,7 +368,10 @@ class WorkQueue:
         return self._put(place, job_steps.leased(before, ask, wall_ms), now_ms + ask.lease_ms)
 
     def _settled(self, token: Token, ask: Settle, rows: list[Row], now_ms: int, wall_ms: int) -> bool:
-        """Add the row of one token; return False if its lease has ended. A repetition changes nothing."""
+        """Add the row that settles one token; return False if its lease has ended.
+
+        A repetition adds no row.
+        """
         place = token.partition, token.offset
         job = self._jobs.get(place)
         if job is None or job.lease != token.lease:
@@ -386,7 +399,9 @@ class WorkQueue:
         return True
 
     def _has_ended(self, token: Token, ask: Settle, *, is_open: bool) -> bool:
-        """Whether a delivery without a row has, as far as known, ended as its worker reports."""
+        """Whether a delivery that no row shows has ended as its worker reports, as far as this coordinator
+        knows.
+        """
         end = self._ended.get(self._name, (token.partition, token.offset))
         is_own = end is not None and end.lease == token.lease
         if end is not None and end.how == "dead":
@@ -429,7 +444,10 @@ class WorkQueue:
         return Delivered(*place, job.deliveries, job.due_ms)
 
     def _set_up(self, ask: Receive, topics: KnownTopics) -> None:
-        """Set up the queue by its first receive; check later receives, and note new partitions."""
+        """Set up the queue by its first receive.
+
+        Check that later receives agree with it, and add new partitions.
+        """
         if self._topic_id not in ("", ask.topic_id):
             if topics.topic_ids.get(self._topic) != ask.topic_id:  # it may be the previous topic
                 raise self._not_known_yet()
@@ -458,7 +476,7 @@ class WorkQueue:
         )
 
     def _write(self, rows: list[Row], partitions: Iterable[int], wall_ms: int) -> None:
-        """Write rows of jobs and the progress of their partitions, then start the effects that need them."""
+        """Write rows of jobs and the progress of their partitions, then request the dead letters to store."""
         for partition in sorted(set(partitions)):
             end = self._ahead.next_offset(partition)
             if end is not None:

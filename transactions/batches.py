@@ -1,7 +1,8 @@
 """Batches of sinks: prepared transactions that are committed together.
 
-All transactional ids of a sink begin with its key, and the key selects the coordinator. So one batch of
-records holds the sequence of the batch and the decision about each of its transactions.
+All transactional ids of a sink begin with the sink's key, and the key selects the coordinator. So one batch
+of records in ``__transactions`` holds the sequence of the sink's batch and the decision about each
+transaction of it.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ Chosen = list[tuple[str, Transaction]]
 
 
 def partition_of(transactional_id: str, count: int) -> int:
-    """The partition of ``__transactions`` that coordinates an id, or the key of a sink."""
+    """The partition of ``__transactions`` that coordinates a transactional id, or the key of a sink."""
     return partition_for_key(transactional_id.partition(KEY_END)[0].encode(), count)
 
 
 def check_sink(transactional_id: str) -> None:
-    """Raise ``InvalidRequest`` for an id that no sink can commit."""
+    """Raise ``InvalidRequest`` for a transactional id that no sink can commit."""
     key, end, rest = transactional_id.partition(KEY_END)
     if not key or not end or not rest:
         raise InvalidRequest(
@@ -43,9 +44,10 @@ def check_sink(transactional_id: str) -> None:
 
 
 def chosen(key: str, handles: Sequence[Handle], existing: Existing, bytes_max: int) -> Chosen:
-    """The transactions of a batch to commit.
+    """The transactions that a batch commits.
 
-    Raises the error of a handle that is not prepared, and ``InvalidRequest`` above ``bytes_max``.
+    Raises the error of a handle whose transaction is not prepared, and ``InvalidRequest`` if the decision
+    exceeds ``bytes_max``.
     """
     _check_handles(key, handles)
     found: Chosen = []
@@ -60,7 +62,7 @@ def chosen(key: str, handles: Sequence[Handle], existing: Existing, bytes_max: i
 
 
 def check_repeated(key: str, sequence: int, handles: Sequence[Handle], before: Sink) -> None:
-    """Raise ``Conflict`` unless this batch is the newest of its sink."""
+    """Raise ``Conflict`` unless this batch is the newest batch of its sink, with equal transactions."""
     if sequence < before.sequence:
         raise Conflict(
             f"sequence: batch {sequence} of sink {key!r} is not the newest, which is {before.sequence}: stop "
@@ -76,7 +78,7 @@ def check_repeated(key: str, sequence: int, handles: Sequence[Handle], before: S
 
 
 def abortable(key: str, handles: Sequence[Handle], existing: Existing) -> Chosen:
-    """The transactions that are still open. Raises ``Conflict`` for a committed transaction."""
+    """The transactions of a batch that are still open. Raises ``Conflict`` for a committed transaction."""
     _check_handles(key, handles)
     found: Chosen = []
     for handle in handles:
@@ -93,23 +95,26 @@ def abortable(key: str, handles: Sequence[Handle], existing: Existing) -> Chosen
 
 
 def open_of(key: str, state: TransactionsState) -> Chosen:
-    """The open transactions of a sink, prepared or not. The cost does not depend on other sinks."""
+    """The open transactions of a sink, prepared or not.
+
+    The cost does not depend on the number of other sinks.
+    """
     named = ((name, state.open[name]) for name in state.open_names.beginning_with(key + KEY_END))
     return [(name, found) for name, found in named if found.state in (State.ONGOING, State.PREPARED)]
 
 
 def still_prepared(name: str) -> Conflict:
-    """The error for an incarnation that would abort a prepared transaction of its sink."""
+    """The error for an ``Open`` that would abort a prepared transaction of a sink."""
     return Conflict(f"transactional id {name!r} has a prepared transaction: first commit or abort its batch")
 
 
 def not_alone(name: str) -> Conflict:
-    """The error for the separate commit of one transaction of a batch."""
+    """The error for a commit of one transaction of a batch without the batch."""
     return Conflict(f"the transaction of {name!r} is prepared: commit it with its batch")
 
 
 def _check_size(found: Chosen, bytes_max: int) -> None:
-    """Raise ``InvalidRequest`` if the decision about all transactions exceeds ``bytes_max``."""
+    """Raise ``InvalidRequest`` if the decision about these transactions exceeds ``bytes_max``."""
     participants = sum(len(one.partitions) + len(one.groups) for _, one in found)
     if participants * PARTICIPANT_BYTES_MAX <= bytes_max:
         return

@@ -52,16 +52,17 @@ class Markers(Protocol):
         coordinator_epoch: int,
         timeout_ms: int,
     ) -> None:
-        """Write the marker of a transaction into a partition; return once it is committed.
+        """Write the marker of a transaction into a partition; return once the marker is committed.
 
-        Raises ``RaftlogError``; ``TopicNotFound`` and ``PartitionNotFound`` only if the partition surely was
-        deleted.
+        Raises ``RaftlogError``. ``TopicNotFound`` and ``PartitionNotFound`` are raised only if the partition
+        surely was deleted.
         """
 
     async def end_offsets(self, group: str, transaction: Handle, *, is_commit: bool, timeout_ms: int) -> None:
-        """Let a group commit or drop the offsets of a transaction; return once it has.
+        """Let a group commit or drop the offsets of a transaction; return once the group has done so.
 
-        Raises ``RaftlogError``; ``GroupNotFound`` only if the offsets of all groups surely were deleted.
+        Raises ``RaftlogError``. ``GroupNotFound`` is raised only if the offsets of all groups surely were
+        deleted.
         """
 
 
@@ -94,7 +95,7 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     # Hooks of the coordinator.
 
     def begin(self, now_ms: int, before: Decisions | None) -> Decisions:
-        """Begin decisions with the committed state of the transactions."""
+        """Make the decisions of a leader, beginning with the committed state of the transactions."""
         return Decisions(
             self.state,
             now_ms=now_ms,
@@ -109,11 +110,11 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         )
 
     def needs_room(self, request: Request) -> bool:
-        """Whether the request begins a transaction, or extends one."""
+        """Whether the request needs disk space, because it begins or extends a transaction."""
         return isinstance(request, Open | Join | Prepare | BeginRun)
 
     def perform(self, effect: Effect) -> None:
-        """Send outcomes in the background."""
+        """Send the outcome of a transaction in a background task."""
         assert isinstance(effect, Mark)
         assert self.decisions is not None
         self.do_beside(self._send(effect, self.decisions))
@@ -152,7 +153,7 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     async def _until_known(
         self, mark: Mark, target: Target, tell: Callable[[Mark, Target], Awaitable[None]]
     ) -> None:
-        """Repeat ``tell`` until the partition or the group has the outcome, or was deleted."""
+        """Repeat ``tell`` until the target (partition or group) has the outcome, or was deleted."""
         pause_s = PAUSE_MIN_S
         what = f"the outcome of {mark.transaction} for {target}"
         while (error := await self.tried(tell(mark, target), what)) is not None:

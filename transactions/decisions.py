@@ -80,7 +80,7 @@ INCARNATIONS_MAX: Final = 4  # remembered incarnations of one transactional id
 
 
 class Decisions:
-    """Decisions of one leader about all transactions of a partition, from the ``state`` at its beginning."""
+    """Decisions of one leader about all transactions of a partition, which begin with ``state``."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Decisions:
         tally: Tally | None = None,
         before: Decisions | None = None,
     ) -> None:
-        """``before``: dropped decisions of this leader; open transactions keep their time limits."""
+        """``before`` are dropped decisions of this leader: open transactions keep their time limits."""
         self._tally = tally or Tally()
         self._outputs = Outputs(state.copy())
         self._id_retention_ms = id_retention_ms
@@ -124,28 +124,28 @@ class Decisions:
 
     @property
     def state(self) -> TransactionsState:
-        """The state once all written records are committed."""
+        """The state that is reached once all written records are committed."""
         return self._outputs.state
 
     def take(self) -> list[Output]:
-        """Take the answers, records and effects since the last call, in order."""
+        """Take the answers, records and effects that were added since the last call, in order."""
         return self._outputs.take()
 
     def next_deadline_ms(self) -> int:
-        """The latest time for the next ``tick``, in milliseconds."""
+        """The time in milliseconds at which ``tick`` must be called at the latest."""
         due_ms = self._due.next_ms()
         next_ms = self._sweep_ms if due_ms is None else min(self._sweep_ms, max(self._aborts_ms, due_ms))
         return min(next_ms, self._rests_until_ms) if self._left_behind else next_ms
 
     def receive(self, request_id: RequestId, request: Request, now_ms: int, wall_ms: int) -> None:
-        """Handle a request, which is answered now or once a transaction is complete."""
+        """Handle a request; the answer is among the outputs now, or once a transaction is complete."""
         self._now_ms, self._wall_ms = now_ms, wall_ms
         if self._left_behind and isinstance(request, OfOneId):
             self._take_over(request.transactional_id)
         self._receive(request_id, request)
 
     def forget(self, request_id: RequestId, request: Request) -> None:
-        """Drop a waiting request: its caller does not wait any more."""
+        """Drop a waiting request, because its caller has gone."""
         name = self._waits_for.pop(request_id, None)
         if name is not None:
             del self._waiting[name][request_id]
@@ -153,7 +153,7 @@ class Decisions:
                 del self._waiting[name]
 
     def completed(self, handle: Handle, now_ms: int, wall_ms: int) -> None:
-        """Complete a decided transaction, whose partitions and groups all have its outcome."""
+        """Complete a decided transaction, because all its partitions and groups have the outcome."""
         self._now_ms, self._wall_ms = now_ms, wall_ms
         name = handle.transactional_id
         found = self.state.transactions.get(name)
@@ -182,13 +182,13 @@ class Decisions:
             self._aborts_ms = now_ms + _pause_ms(len(names), 0)
 
     def expire(self, now_ms: int, trusted_ms: int | None) -> None:
-        """Delete some old answers, and ids and sinks that were unused for the whole retention."""
+        """Delete some old answers, and some ids and sinks that were unused for the whole retention."""
         self._trusted_ms = trusted_ms
         if now_ms >= self._sweep_ms:
             self._forget_some(now_ms)
 
     def _catch_up(self) -> None:
-        """Take over some transactions that were open when this leader began."""
+        """Take over some of the transactions that were open when this leader began."""
         for name in list(islice(self._left_behind, TAKEN_OVER_MAX)):
             self._take_over(name)
         self._rests_until_ms = self._now_ms + REST_MS
@@ -196,7 +196,7 @@ class Decisions:
             self._due.all_resumed()
 
     def _take_over(self, name: str) -> None:
-        """Give a transaction its whole time, or send its markers again, if that is not done yet."""
+        """Give a transaction its whole time, or send its markers again, unless it was taken over before."""
         if name in self._left_behind:
             transaction = self.state.open[name]
             self._schedule(name, transaction, self._due.resume)
@@ -318,7 +318,7 @@ class Decisions:
             self._outputs.answer(request_id, AnsweredBefore(answer=before.answer or b""))
 
     def _join(self, request_id: RequestId, ask: Join) -> None:
-        """Add partitions and groups; with the first one the transaction is open, and its time runs."""
+        """Add partitions and groups; with the first, the transaction is open and its time runs."""
         name, found = self._open_one(ask.transaction)
         sinks.check_epoch(name, found.run_epoch, self.state.sinks)
         partitions = tuple(sorted({*found.partitions, *ask.partitions}))
@@ -416,7 +416,7 @@ class Decisions:
         self._when_complete(request_id, ask)
 
     def _abort_all(self, chosen: batches.Chosen, reason: AbortReason) -> None:
-        """Abort any number of transactions, each in a separate batch of records."""
+        """Abort any number of transactions, each by a separate batch of records."""
         for one in chosen:
             self._decide([one], abort=reason)
 
@@ -445,7 +445,7 @@ class Decisions:
         return found
 
     def _open_one(self, handle: Handle) -> tuple[str, Transaction]:
-        """The transaction, if it accepts batches and offsets; raises the error for its producer if not."""
+        """Id and transaction, if this accepts batches and offsets; else raises the error for its producer."""
         found = self._existing(handle.transactional_id)
         error = why_closed(handle, found)
         if error is not None:
@@ -460,7 +460,7 @@ class Decisions:
         answer: bytes | None = None,
         beside: tuple[Row, ...] = (),
     ) -> None:
-        """Commit or abort transactions in one batch of records; markers follow once that is committed."""
+        """Commit or abort transactions in one batch of records; send markers once the batch is committed."""
         state = State.PREPARE_COMMIT if abort is None else State.PREPARE_ABORT
         decided = [
             (name, msgspec.structs.replace(found, state=state, changed_ms=self._wall_ms))
@@ -482,7 +482,7 @@ class Decisions:
         self._outputs.mark(name, transaction, is_commit=transaction.state is State.PREPARE_COMMIT)
 
     def _complete(self, name: str, found: Transaction, *, is_commit: bool) -> None:
-        """Write a transaction as complete and raise the epoch, so that delayed batches of it are refused."""
+        """Write a transaction as complete and raise the epoch, so that its delayed batches are refused."""
         self._put(
             name,
             Transaction(
@@ -500,12 +500,12 @@ class Decisions:
         )
 
     def _wait(self, request_id: RequestId, name: str, request: Request) -> None:
-        """Handle the request again when the transaction is complete."""
+        """Let the request wait; handle it again when the transaction of this id is complete."""
         self._waiting.setdefault(name, {})[request_id] = request
         self._waits_for[request_id] = name
 
     def _when_complete(self, request_id: RequestId, ask: CommitBatch | AbortBatch) -> None:
-        """Answer once all transactions of a batch are complete."""
+        """Answer once all transactions of the batch are complete."""
         for handle in ask.handles:
             found = self.state.transactions.get(handle.transactional_id)
             if found is not None and is_newest(handle, found) and found.state in ENDING:
@@ -520,7 +520,7 @@ class Decisions:
     def _schedule(
         self, name: str, transaction: Transaction, set_due: Callable[[str, int], None] | None = None
     ) -> None:
-        """Set the time limit of a transaction, from its first partition on, and again when it is prepared."""
+        """Set a transaction's time limit when its first partition joins, and again when it is prepared."""
         self._left_behind.pop(name, None)
         limits_ms = {State.ONGOING: transaction.timeout_ms, State.PREPARED: transaction.prepared_ms_max}
         limit_ms = limits_ms.get(transaction.state)
@@ -545,7 +545,7 @@ class Decisions:
         self._room.check_parts(name, before, after, ends_ms - self._now_ms, ending)
 
     def _check_key_room(self, claim: Claim) -> None:
-        """Check the room for a key (``Room.check_key``); first delete expired keys if needed."""
+        """Check the room for a keyed request (``Room.check_key``); first delete old requests if needed."""
         client = claim.client
         if claim.digest in self.state.requests or self._room.has_for_key(client):
             return
@@ -554,7 +554,7 @@ class Decisions:
         self._room.check_key(client, self._wall_ms)
 
     def _forget_some(self, now_ms: int) -> None:
-        """Delete some rows that are too old, and schedule the next step."""
+        """Delete some rows that are too old, and schedule the next deletion."""
         self._room.expired()
         retentions_ms = self._id_retention_ms, self._key_retention_ms
         rows = list(islice(too_old(self.state, self._trusted_ms, *retentions_ms), ENDED_MAX))
@@ -564,7 +564,7 @@ class Decisions:
 
 
 def _pause_ms(ended: int, rest_ms: int) -> int:
-    """The milliseconds until the next step: few after a full step, since more may be left."""
+    """The milliseconds until the next step: few if this step has done its maximum, since more may be left."""
     return PAUSE_MS if ended == ENDED_MAX else rest_ms
 
 
@@ -581,13 +581,13 @@ def _check_participants(partitions: Sequence[Participant], groups: Sequence[str]
 
 
 def _is_repeated(ask: Open, found: Transaction) -> bool:
-    """Whether this request, or an earlier copy of it, has opened the id."""
+    """Whether this request, or an earlier copy of it, has already opened the transactional id."""
     if ask.incarnation:
         return ask.incarnation in found.incarnations[-1:]
     return (found.producer_id, found.epoch, found.state) == (ask.new_producer_id, 0, State.EMPTY)
 
 
 def _incarnations(ask: Open, before: Transaction | None) -> tuple[str, ...]:
-    """The remembered incarnations, so that a late copy of an opening does not fence a later one."""
+    """The incarnations to remember, so that a late copy of an ``Open`` does not fence a later incarnation."""
     known = () if before is None else before.incarnations
     return (*known, ask.incarnation)[-INCARNATIONS_MAX:] if ask.incarnation else known

@@ -18,7 +18,7 @@ from transactions.state import TransactionsState
 def too_old(
     state: TransactionsState, trusted_ms: int | None, id_retention_ms: int, key_retention_ms: int
 ) -> Iterator[Row]:
-    """Deletions of old answers, ids and sinks; none without trusted time."""
+    """Rows that delete old answers, ids and sinks; no rows without trusted time."""
     if trusted_ms is None:
         return
     yield from keyed_requests.expired(state, trusted_ms - key_retention_ms)
@@ -28,9 +28,9 @@ def too_old(
 
 
 def _unused_since(oldest_ms: int, rows: Mapping[str, Transaction | Sink]) -> Iterator[str]:
-    """The names of rows that changed before ``oldest_ms``; the search ends after many younger rows.
+    """The names of rows that changed before ``oldest_ms``. The search stops after many younger rows in turn.
 
-    Rows are ordered by their changes, as far as the clocks of the leaders agree.
+    The rows are in the order of their changes, as far as the clocks of the leaders agree.
     """
     young = 0
     for name, row in rows.items():

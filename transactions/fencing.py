@@ -1,7 +1,7 @@
 """Answers to requests about transactions that are not the newest of their transactional id.
 
-A producer id and a producer epoch identify a transaction, and the epoch rises with each transaction. So a
-late or repeated request is recognised at any broker, and never affects another transaction.
+A producer id and a producer epoch identify a transaction, and the producer epoch rises with each transaction.
+So a late or repeated request is recognised at any broker, and never affects another transaction.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ IDLE = (State.EMPTY, State.COMPLETE)
 
 
 def is_newest(handle: Handle, newest: Transaction) -> bool:
-    """Whether this is the open transaction, or the next one. No transaction has the highest epoch."""
+    """Whether the handle names the newest transaction.
+
+    False for the highest epoch, which no transaction has.
+    """
     is_same = (handle.producer_id, handle.epoch) == (newest.producer_id, newest.epoch)
     return is_same and handle.epoch <= EPOCH_LAST
 
 
 def outcome_of(handle: Handle, newest: Transaction) -> Outcome:
-    """The outcome of an earlier transaction. Raises the error for its end if the outcome is unknown."""
+    """The outcome of an earlier transaction. If it is not known any more, raises the error that says so."""
     last = newest.last
     if last is not None and (handle.producer_id, handle.epoch) == (last.producer_id, last.epoch):
         return last
@@ -43,12 +46,12 @@ def outcome_of(handle: Handle, newest: Transaction) -> Outcome:
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch of the next transaction; -1 if the producer id has no epoch left."""
+    """The producer epoch of the next transaction; -1 if the producer id has no epoch left."""
     return epoch + 1 if epoch < EPOCH_LAST else -1
 
 
 def goes_on(after: Handle, found: Transaction) -> bool:
-    """Whether the id was not opened again since the transaction ``after`` ended."""
+    """Whether the transactional id was not opened again since the transaction ``after`` ended."""
     last = found.last
     is_last = last is not None and (last.producer_id, last.epoch) == (after.producer_id, after.epoch)
     return is_last and found.producer_id == after.producer_id and found.epoch == after.epoch + 1
@@ -75,7 +78,7 @@ def why_closed(handle: Handle, newest: Transaction) -> RaftlogError | None:
 
 
 def check_takes_part(handle: Handle, newest: Transaction, group: str) -> None:
-    """Raise the error if the group may not store offsets of the transaction, because it gets no outcome."""
+    """Raise an error if the group may not store offsets of the transaction: it would not get the outcome."""
     if (error := why_closed(handle, newest)) is not None:
         raise error
     if group not in newest.groups:
@@ -85,7 +88,7 @@ def check_takes_part(handle: Handle, newest: Transaction, group: str) -> None:
 
 
 def _ahead(handle: Handle, newest: Transaction) -> RaftlogError:
-    """The error for a transaction later than the newest known one, which may still be ending."""
+    """The error for a transaction later than the newest known transaction, which may still be ending."""
     if newest.state in ENDING and handle.epoch == newest.epoch + 1:
         return TransactionEnding(
             f"the previous transaction of {handle} is not complete yet; retry", retry_after_ms=20

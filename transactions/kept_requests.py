@@ -1,7 +1,7 @@
 """Keyed requests of one partition of ``__transactions``, stored in encoded form.
 
-A day may have a million keys, most of which are never read again. So a request is decoded only when it is
-read, and snapshots and the decisions of the leader share its bytes.
+A day may have a million keyed requests, most of which are never read again. So a request is decoded only when
+it is read, and snapshots and the decisions of the leader share its bytes.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class KeptRequests:
         return self.rows.get(_key_of(digest)) is not None
 
     def get(self, digest: bytes) -> KeyedRequest | None:
-        """The request with this digest; None without one."""
+        """The request with this digest, or None."""
         row = self.rows.get(_key_of(digest))
         return None if row is None else _decoded(row)[1]
 
     def oldest(self, client: str = "") -> Iterator[tuple[bytes, KeyedRequest]]:
-        """Digests and requests of all clients, or of one, oldest first."""
+        """Digests and requests, oldest first: of one client, or of all clients if ``client`` is empty."""
         wanted = msgspec.msgpack.encode(client)
         for row in self.rows:
             if not client or wanted in row:
@@ -52,7 +52,7 @@ class KeptRequests:
                     yield digest, request
 
     def arrange(self) -> None:
-        """Sort the requests by the time of their changes; a snapshot has another order."""
+        """Sort the requests by the time of their changes, because a snapshot has them in another order."""
         self.rows.arrange(lambda row: _decoded(row)[1].changed_ms)
 
     def copy(self) -> KeptRequests:
@@ -61,7 +61,7 @@ class KeptRequests:
 
 
 def size_of(request: KeyedRequest) -> int:
-    """Approximate memory of a request on each replica, in bytes."""
+    """Approximate memory in bytes that a request takes on each replica."""
     return KEY_BYTES + len(request.client) + len(request.answer or b"")
 
 

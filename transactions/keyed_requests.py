@@ -1,8 +1,8 @@
-"""Requests with an idempotency key: decides which are carried out, and the answers to repetitions.
+"""Requests with an idempotency key: decides which requests are carried out, and the answers to repetitions.
 
-A keyed request is carried out in a transaction. Its record is written when the transaction is opened, and
-gets its answer in one batch of records with the decision to commit; an abort deletes the record. So after any
-crash a committed request has an answer, and any other request can be carried out again.
+A keyed request is carried out in a transaction. The request's record is written when the transaction is
+opened. The record gets the answer in one batch of records with the decision to commit; an abort deletes the
+record. So after any crash a committed request has an answer, and any other request can be carried out again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ RETRY_AFTER_MS: Final = 500
 
 
 def held_by(claim: Claim, state: TransactionsState) -> KeyedRequest | None:
-    """The record of an equal request that has an answer; None if this request must be carried out.
+    """The record of an equal request that has an answer. None if the request of ``claim`` must be carried
+    out.
 
     Raises ``IdempotencyKeyReused`` and ``IdempotencyInProgress``.
     """
@@ -50,7 +51,7 @@ def held_by(claim: Claim, state: TransactionsState) -> KeyedRequest | None:
 
 
 def waits_for(before: KeyedRequest, state: TransactionsState) -> str | None:
-    """The transactional id if not all its partitions show the request yet, else None."""
+    """The transactional id of the request while not all partitions show its records; afterwards None."""
     name = before.transaction.transactional_id
     found = state.transactions.get(name)
     is_ending = found is not None and is_newest(before.transaction, found) and found.state in ENDING
@@ -69,7 +70,7 @@ def claimed(claim: Claim, transaction: Handle, wall_ms: int) -> Row:
 
 
 def decided(digest: bytes, answer: bytes | None, state: TransactionsState, wall_ms: int) -> Row:
-    """Make the row written with the decision about a request's transaction: the answer, or a deletion."""
+    """Make the row to write with the decision about a request's transaction: the answer, or a deletion."""
     if answer is None:
         return RequestKey(digest), None
     before = state.requests.get(digest)
@@ -85,7 +86,10 @@ def decided(digest: bytes, answer: bytes | None, state: TransactionsState, wall_
 
 
 def expired(state: TransactionsState, oldest_ms: int) -> Iterator[Row]:
-    """Deletions of requests that ended before ``oldest_ms``; the search ends after many younger ones."""
+    """Rows that delete requests that ended before ``oldest_ms``.
+
+    Stops after many younger requests in turn.
+    """
     young = 0
     for digest, request in state.requests.oldest():
         if request.changed_ms < oldest_ms and not _is_running(request, state):
@@ -96,13 +100,13 @@ def expired(state: TransactionsState, oldest_ms: int) -> Iterator[Row]:
 
 
 def oldest_ms(state: TransactionsState, client: str = "") -> int | None:
-    """The time of the oldest request of all clients, or of one, in milliseconds; None without one."""
+    """The time in milliseconds of the oldest request of a client ("": of any client), or None."""
     oldest = islice(state.requests.oldest(client), LOOKED_AT_MAX)
     return min((request.changed_ms for _, request in oldest), default=None)
 
 
 def check_committable(handle: Handle, found: Transaction, answer: bytes | None) -> None:
-    """Raise ``Conflict`` unless the end of the transaction comes from the request that it carries out."""
+    """Raise ``Conflict`` unless an answer is given exactly for the transaction of a keyed request."""
     if bool(found.request) != (answer is not None):
         raise Conflict(f"transaction {handle} belongs to one request, which commits it; wait, or abort it")
 

@@ -17,14 +17,14 @@ PARTS_MAX: Final = 20_000  # partitions and groups in one page, unless its only 
 
 
 class Page(NamedTuple):
-    """Transactions, sorted by transactional id."""
+    """Transactions by transactional id, sorted, and whether further transactions follow the page."""
 
     transactions: dict[str, Transaction]
     has_more: bool  # whether there are later transactions; unknown (False) for a page with ``count_max``
 
 
 def page_of(rows: Iterable[tuple[str, Transaction]]) -> Page:
-    """Return the first rows, up to the limit of a page."""
+    """Make a page of the first ``rows``, as many as the limit of partitions and groups allows."""
     found, parts = dict[str, Transaction](), 0
     for name, one in rows:
         parts += len(one.partitions) + len(one.groups)
@@ -35,9 +35,10 @@ def page_of(rows: Iterable[tuple[str, Transaction]]) -> Page:
 
 
 def merged(replies: Sequence[Listed], after: str, count_max: int) -> Page:
-    """Merge the pages of all coordinators into one: up to ``count_max`` transactions after an id.
+    """Merge the pages of all coordinators into one page: up to ``count_max`` transactions after an id.
 
-    The page ends where the first incomplete page of a coordinator ends, since later ids are unknown there.
+    The page ends where the first incomplete page of a coordinator ends, since later ids of that coordinator
+    are unknown.
     """
     found = {name: one for reply in replies for name, one in reply.transactions.items() if name > after}
     end = min((max(reply.transactions) for reply in replies if reply.has_more), default=None)

@@ -1,10 +1,10 @@
 """One-shot transactions: opened, written and committed by the broker that has the request.
 
-A request without a transactional id borrows an id of this broker exclusively. Such ids are reused, so
-requests leave no new ids and producers behind; and the first use of an id after a restart aborts the
-transaction that the former process left open. An id with an unknown last outcome is not reused while clients
-may ask for the outcome: until the broker restarts, or has ``IN_DOUBT_MAX`` newer ids of that coordinator. So
-the number of ids stays bounded.
+A request without a transactional id uses a reserved id of this broker, which no other request uses at that
+time. Such ids are reused, so requests leave no new ids and producers behind. The first use of an id after a
+restart aborts the transaction that the former process left open. An id whose last outcome is unknown is not
+reused while clients may ask for that outcome: until the broker restarts, or has ``IN_DOUBT_MAX`` newer ids of
+the coordinator. So the number of ids stays bounded.
 
 Decides: when the transaction is aborted, and whether an error is definite. Leaves to others: the records (the
 caller), the coordinator's decisions (``decisions``, ``keyed_requests``).
@@ -45,12 +45,12 @@ IN_DOUBT_MAX: Final = 400  # ids of one coordinator that are kept because their 
 _log = logging.getLogger("raftlog.transactions")
 
 Work = Callable[[Handle, int], Awaitable[bytes]]
-"""Writes into a transaction within a time in milliseconds; returns the answer of the request."""
+"""Writes records in a transaction within a time in milliseconds; returns the answer of the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Answer of a committed request, all of whose records are visible."""
+    """Answer of a committed request whose records are all visible."""
 
     answer: bytes
     is_replayed: bool  # whether an equal request was committed before
@@ -80,10 +80,11 @@ class OneShots:
     ) -> Answered:
         """Carry out ``work`` in a transaction, unless an equal request was committed before.
 
-        ``partitions`` are the partitions that ``work`` writes to. ``client`` is the client's address, for
-        which a new transactional id counts. ``spread`` is any number, equal for equal requests without a
-        transactional id. Raises ``CommitUnknown`` with ``committed`` None if the outcome is unknown, and the
-        transaction in ``transaction``. After any other error no record of this attempt becomes visible.
+        ``partitions`` are the partitions that ``work`` writes to. ``client`` is the client's address; a new
+        transactional id counts for its limit. ``spread`` is any number, equal for equal requests without a
+        transactional id. Raises ``CommitUnknown`` with ``committed`` None if the outcome is unknown; the
+        error's ``transaction`` is the transaction. After any other error no record of this attempt becomes
+        visible.
         """
         deadline = deadline_in(timeout_ms)
         name = transactional_id
@@ -111,7 +112,7 @@ class OneShots:
     async def answer_before(
         self, claim: Claim, *, transactional_id: str | None, spread: int, timeout_ms: int
     ) -> bytes | None:
-        """The answer of an equal committed request; None without one.
+        """The answer of an equal committed request, or None if there was no such request.
 
         Raises the refusals of ``run``, and ``NoLeader`` and ``CommitUnknown`` if the answer is unknown.
         """
@@ -167,7 +168,7 @@ class OneShots:
             )
 
     async def _abort(self, handle: Handle) -> None:
-        """Abort a transaction now, so that readers need not wait for its time limit."""
+        """Abort a transaction now, so that readers need not wait until its time limit."""
         try:
             await self._service.ask(End(transaction=handle, is_commit=False), timeout_ms=ABORT_MS)
         except RaftlogError as error:
@@ -190,7 +191,7 @@ class OneShots:
         return f"{key}{KEY_END}{self._node_id}.{next(self._numbers)}"
 
     async def _is_idle(self, name: str, timeout_ms: int) -> bool:
-        """Whether the next transaction of an id can begin at once, without waiting for partitions."""
+        """Whether the next transaction of an id can begin at once, without waiting for the last to end."""
         try:
             found = await self._service.ask(ReadTransaction(transactional_id=name), timeout_ms=timeout_ms)
         except TransactionNotFound:
@@ -204,13 +205,13 @@ class OneShots:
             self._free.setdefault(name.partition(KEY_END)[0], []).append(name)
 
     def _keep(self, name: str) -> None:
-        """Keep an id unused for a while: clients may ask for its last outcome."""
+        """Do not reuse an id for a while, because clients may ask for its last outcome."""
         if name.startswith(RESERVED):
             self._in_doubt.setdefault(name.partition(KEY_END)[0], deque()).append(name)
 
 
 def _nothing_visible(error: Unknown, transaction: str) -> CommitUnknown:
-    """The error after which no record becomes visible: without a commit the transaction is aborted."""
+    """The error for an attempt that was surely not committed: its transaction is aborted."""
     return CommitUnknown(
         f"{error}; no record is visible, and the transaction is aborted",
         committed=False,
@@ -220,6 +221,6 @@ def _nothing_visible(error: Unknown, transaction: str) -> CommitUnknown:
 
 @cache
 def _key_of(partition: int, count: int) -> str:
-    """The first name that selects a partition of ``__transactions``."""
+    """The first key that selects this partition of ``__transactions``."""
     names = (f"{RESERVED}one-shot-{number}" for number in itertools.count())
     return next(name for name in names if partition_of(name, count) == partition)

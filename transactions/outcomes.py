@@ -1,7 +1,8 @@
 """Finds the outcomes of transactions that are open in partitions, as one coordinator knows them. Pure.
 
 A transaction is complete only when all its partitions have acknowledged its marker. So if a partition has an
-open transaction that is not open at any coordinator, the partition has lost the marker in an unsafe recovery.
+open transaction that is not open at any coordinator, the partition has lost the transaction's marker in an
+unsafe recovery.
 """
 
 from __future__ import annotations

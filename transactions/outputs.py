@@ -15,7 +15,7 @@ Row = tuple[Key, Value | None]
 
 @dataclass(frozen=True, slots=True)
 class Mark(Effect):
-    """Send the outcome of a decided transaction to its partitions and groups, then report it complete."""
+    """Send the outcome of a decided transaction to its partitions and groups, then report it as complete."""
 
     transaction: Handle
     is_commit: bool
@@ -28,7 +28,7 @@ Output = Answer[Reply] | Write[Row] | Mark
 
 @dataclass(slots=True)
 class Outputs(outputs.Outputs[Reply, Row, Mark]):
-    """Collects outputs. ``state`` is the state of the partition once all written records are committed."""
+    """Collects outputs. ``state`` is the partition's state once all written records are committed."""
 
     state: TransactionsState
 
@@ -37,6 +37,6 @@ class Outputs(outputs.Outputs[Reply, Row, Mark]):
         self.state.put(*row)
 
     def mark(self, name: str, transaction: Transaction, *, is_commit: bool) -> None:
-        """Send the markers of a decided transaction."""
+        """Request the effect that sends the outcome of a decided transaction."""
         handle = Handle(name, transaction.producer_id, transaction.epoch)
         self.perform(Mark(handle, is_commit, transaction.partitions, transaction.groups))

@@ -1,4 +1,4 @@
-"""Records of the topic ``__transactions``: the contract with its readers.
+"""Records of the topic ``__transactions``: the format that readers of the topic rely on.
 
 All internal topics share the encoding (``raftlog.hosting.keyed_records``).
 """
@@ -19,7 +19,7 @@ TOPIC: Final = "__transactions"
 EPOCH_LAST: Final = EPOCH_MAX - 1  # highest epoch of a transaction; the epoch above it only fences
 
 RESERVED: Final = "__"
-"""Prefix of transactional ids of brokers (``one_shot``)."""
+"""Prefix of the transactional ids that brokers use themselves (``one_shot``)."""
 
 TRANSACTIONAL_ID: Final = rf"[A-Za-z0-9._~-]{{1,{NAME_CHARACTERS_MAX}}}"
 _HANDLE: Final = re.compile(
@@ -44,25 +44,25 @@ class State(enum.StrEnum):
 
 
 class TransactionKey(msgspec.Struct, frozen=True, array_like=True, tag="transaction"):
-    """The transactions of one transactional id."""
+    """Key of the record with the newest transaction of a transactional id."""
 
     transactional_id: str
 
 
 class SinkKey(msgspec.Struct, frozen=True, array_like=True, tag="sink"):
-    """The batches of one sink, which commits prepared transactions together."""
+    """Key of the record with the newest batch of a sink, which commits prepared transactions together."""
 
     key: str
 
 
 class RequestKey(msgspec.Struct, frozen=True, array_like=True, tag="request"):
-    """Digest of an idempotency key and of the scope in which the key is unique."""
+    """Key of the record of a keyed request: the digest of its idempotency key and of the key's scope."""
 
     digest: bytes
 
 
 class Handle(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """One transaction: its number is the pair of producer id and producer epoch."""
+    """Identifies one transaction: producer id and producer epoch are its number."""
 
     transactional_id: str
     producer_id: int
@@ -82,7 +82,7 @@ class Handle(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
-    """Outcome of an ended transaction."""
+    """Outcome of an ended transaction, which has this producer id and epoch."""
 
     producer_id: int
     epoch: int
@@ -90,7 +90,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Transaction(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The newest transaction of an id: the open transaction, or else the next one."""
+    """The newest transaction of an id: the open transaction or, if none is open, the next transaction."""
 
     producer_id: int
     epoch: int
@@ -111,7 +111,8 @@ class Transaction(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 class Sink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The newest batch of a sink, and the owner and run that may commit the next batch.
 
-    A run registers before its first batch; then ``sequence`` is one below it, -1 at the lowest.
+    A run registers before its first batch. Then ``sequence`` is one below the sequence of that batch, -1 at
+    the lowest.
     """
 
     sequence: int
@@ -126,7 +127,10 @@ class Sink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class KeyedRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A request with an idempotency key: running until its transaction ends, then answered or deleted."""
+    """A request with an idempotency key.
+
+    It runs until its transaction ends, then has an answer or is deleted.
+    """
 
     fingerprint: bytes  # of its content
     transaction: Handle

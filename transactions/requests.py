@@ -1,6 +1,7 @@
 """Requests to the coordinator of transactions, and its replies.
 
-Brokers send them to each other as msgpack, so a new field needs a default. Every request may be repeated.
+Brokers send requests and replies to each other as msgpack, so a new field needs a default. Every request may
+be repeated.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from transactions.records import Handle, Participant, Transaction
 
 ALL = 1 << 31  # default number of listed transactions, for older brokers
 TransactionNumber = tuple[int, int]
-"""Producer id and epoch."""
+"""Producer id and producer epoch, which identify a transaction."""
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """The keyed request of a transaction. ``attempt`` is a random number of each HTTP request."""
+    """The keyed request that a transaction carries out.
+
+    ``attempt`` is a random number of each HTTP request.
+    """
 
     digest: bytes
     fingerprint: bytes
@@ -26,14 +30,15 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Open(msgspec.Struct, tag="open", frozen=True, kw_only=True):
-    """Open a transactional id for a new incarnation; this fences earlier ones and aborts their transaction.
+    """Open a transactional id for a new incarnation.
 
-    ``new_producer_id`` is used if the transactional id needs one; without it the reply is
-    ``NeedsProducerId``. With ``after`` the incarnation continues after this transaction, and is refused if it
-    was fenced. With ``partitions`` or ``claim`` the transaction begins, and its time runs; with ``claim`` the
-    reply is ``AnsweredBefore`` if an equal request was committed. With ``run_epoch`` the transaction belongs
-    to a run of its sink, and is refused once a newer run has registered. A repeated request with the name of
-    an ``incarnation`` fences nothing: the newest incarnation gets its reply again, an earlier one is fenced.
+    This fences earlier incarnations and aborts their transaction. ``new_producer_id`` is used if the
+    transactional id needs a producer id; without it the reply is ``NeedsProducerId``. With ``after`` the
+    incarnation continues after this transaction, and is refused if it was fenced. With ``partitions`` or
+    ``claim`` the transaction begins, and its time runs. With ``claim`` the reply is ``AnsweredBefore`` if an
+    equal request was committed. With ``run_epoch`` the transaction belongs to a run of its sink, and is
+    refused once a newer run has registered. A repeated request with the name of an ``incarnation`` fences
+    nothing: the newest incarnation gets its reply again, an earlier incarnation is refused as fenced.
     """
 
     transactional_id: str
@@ -79,7 +84,7 @@ class End(msgspec.Struct, tag="end", frozen=True, kw_only=True):
 class Prepare(msgspec.Struct, tag="prepare", frozen=True, kw_only=True):
     """Prepare a transaction: it accepts no further batches, and waits for the decision of its sink.
 
-    It is aborted after ``prepared_ms_max``.
+    After ``prepared_ms_max`` without a decision the transaction is aborted.
     """
 
     transaction: Handle
@@ -107,14 +112,14 @@ class BeginRun(msgspec.Struct, tag="begin-run", frozen=True, kw_only=True):
 
     @property
     def transactional_id(self) -> str:
-        """The key, which alone selects the coordinator."""
+        """The sink's key, which alone selects the coordinator."""
         return self.key
 
 
 class CommitBatch(msgspec.Struct, tag="commit-batch", frozen=True, kw_only=True):
     """Commit prepared transactions, all or none, and at most once for each sequence of the sink.
 
-    With a ``run`` and its epoch, sequences must have no gap, and other open transactions of the sink are
+    With a ``run`` and its epoch, sequences must have no gap, and the sink's other open transactions are
     aborted.
     """
 
@@ -127,12 +132,12 @@ class CommitBatch(msgspec.Struct, tag="commit-batch", frozen=True, kw_only=True)
 
     @property
     def transactional_id(self) -> str:
-        """The key, which alone selects the coordinator."""
+        """The sink's key, which alone selects the coordinator."""
         return self.key
 
 
 class AbortBatch(msgspec.Struct, tag="abort-batch", frozen=True, kw_only=True):
-    """Abort prepared transactions, all or none; with ``run_epoch`` also all open ones of this run."""
+    """Abort prepared transactions, all or none; with ``run_epoch`` also all open transactions of this run."""
 
     key: str
     handles: tuple[Handle, ...]
@@ -140,14 +145,15 @@ class AbortBatch(msgspec.Struct, tag="abort-batch", frozen=True, kw_only=True):
 
     @property
     def transactional_id(self) -> str:
-        """The key, which alone selects the coordinator."""
+        """The sink's key, which alone selects the coordinator."""
         return self.key
 
 
 class AbortOpen(msgspec.Struct, tag="abort-open", frozen=True, kw_only=True):
     """Abort the open or prepared transaction of an id, for an operator.
 
-    With ``transaction`` (the newest when the operator asked) a later transaction is not aborted.
+    ``transaction`` is the newest transaction when the operator asked; if given, a later transaction is not
+    aborted.
     """
 
     transactional_id: str
@@ -155,7 +161,10 @@ class AbortOpen(msgspec.Struct, tag="abort-open", frozen=True, kw_only=True):
 
 
 class ReadAnswer(msgspec.Struct, tag="read-answer", frozen=True, kw_only=True):
-    """Read the answer of an equal committed request: ``AnsweredBefore``, or ``Done`` without one."""
+    """Read the answer of an equal committed request.
+
+    The reply is ``AnsweredBefore``, or ``Done`` if no equal request was committed.
+    """
 
     transactional_id: str  # selects the coordinator
     claim: Claim
@@ -168,7 +177,7 @@ class ReadTransaction(msgspec.Struct, tag="read", frozen=True, kw_only=True):
 
 
 class ListTransactions(msgspec.Struct, tag="list", frozen=True, kw_only=True):
-    """List the newest transactions of one coordinator, or only the open ones.
+    """List the newest transactions of one coordinator, or only the open transactions.
 
     Lists up to ``count_max`` transactions after an id, sorted by id.
     """
@@ -209,7 +218,7 @@ class Opened(msgspec.Struct, tag="opened", frozen=True, kw_only=True):
 
 
 class AnsweredBefore(msgspec.Struct, tag="answered-before", frozen=True, kw_only=True):
-    """The answer of an equal committed request. No transaction was opened."""
+    """The answer of an equal committed request. No transaction was opened for this request."""
 
     answer: bytes
 
@@ -219,13 +228,13 @@ class NeedsProducerId(msgspec.Struct, tag="needs-producer-id", frozen=True):
 
 
 class Done(msgspec.Struct, tag="done", frozen=True):
-    """The request is done."""
+    """Reply to a request that was carried out and has no other result."""
 
 
 class Ended(msgspec.Struct, tag="ended", frozen=True, kw_only=True):
     """The outcome of an ended transaction, which all its partitions show.
 
-    ``next_epoch`` is the epoch of the producer id's next transaction; -1 if the producer must open again.
+    ``next_epoch`` is the producer epoch of the next transaction; -1 if the producer must open the id again.
     """
 
     is_committed: bool
@@ -233,7 +242,10 @@ class Ended(msgspec.Struct, tag="ended", frozen=True, kw_only=True):
 
 
 class RunBegun(msgspec.Struct, tag="run-begun", frozen=True, kw_only=True):
-    """The epoch of a run. If its batch is committed, the run has no batch to write, and may have epoch 0."""
+    """The epoch of a run.
+
+    If the run's batch is already committed, the run has nothing to write; its epoch may be 0.
+    """
 
     epoch: int
     is_committed: bool
@@ -253,7 +265,10 @@ class Listed(msgspec.Struct, tag="listed", frozen=True, kw_only=True):
 
 
 class Known(msgspec.Struct, tag="known", frozen=True, kw_only=True):
-    """Open and committed transactions; others are aborted, forgotten, or known to other coordinators."""
+    """The asked transactions that are open or committed here.
+
+    Transactions in neither list are aborted, forgotten, or known to other coordinators.
+    """
 
     open: tuple[TransactionNumber, ...]
     committed: tuple[TransactionNumber, ...]

@@ -24,7 +24,10 @@ _NEW: Final = Transaction(producer_id=0, epoch=0, state=State.EMPTY)
 
 
 class Room:
-    """The room in one partition of ``__transactions``, shared by clients. A client is an address."""
+    """The room in one partition of ``__transactions``, shared by clients.
+
+    A client is identified by its address.
+    """
 
     def __init__(
         self,
@@ -61,7 +64,7 @@ class Room:
         self._key_due_ms: dict[str, int] = {}
 
     def check_new(self, name: str, client: str, wall_ms: int, sweep_in_ms: int) -> None:
-        """Raise ``QuotaExceeded`` or ``Overloaded`` if the client may have no further id or sink."""
+        """Raise ``QuotaExceeded`` or ``Overloaded`` if the client may not add another id or sink."""
         used, more = self._state.used, self._state.growth(name, None, _NEW)
         if not self._names.has_room(used, client, more):
             whose = "" if self._names.is_in_share(used, client, more) else client
@@ -80,7 +83,7 @@ class Room:
     ) -> None:
         """Raise ``QuotaExceeded`` or ``Overloaded`` if there is no room for the growth of a row.
 
-        The growth may use the room of partitions and groups of transactions that are ``ending``.
+        The growth may use the room that the transactions in ``ending`` will free.
         """
         more = self._state.growth(name, before, after)
         if more > 0:
@@ -89,16 +92,19 @@ class Room:
         self._parts.check(self._state.used, "client", after.client, more, retry_after_ms)
 
     def has_for_key(self, client: str) -> bool:
-        """Whether the client may have another keyed request."""
+        """Whether the client may add another keyed request."""
         return self._keys.has_room(self._state.keys, client, KEY_BYTES)
 
     def check_key(self, client: str, wall_ms: int) -> None:
-        """Raise ``QuotaExceeded`` or ``Overloaded`` if the client may have no further keyed request."""
+        """Raise ``QuotaExceeded`` or ``Overloaded`` if the client may not add another keyed request."""
         retry_after_ms = self.key_due(client, wall_ms) - wall_ms
         self._keys.check(self._state.keys, "client", client, KEY_BYTES, retry_after_ms)
 
     def key_due(self, client: str, wall_ms: int) -> int:
-        """The time at which the oldest blocking key of a client expires; at least ``LOOK_MS`` from now."""
+        """The time at which the oldest keyed request that takes the client's room expires.
+
+        At least ``LOOK_MS`` from now.
+        """
         whose = "" if self._keys.is_in_share(self._state.keys, client, KEY_BYTES) else client
         if whose not in self._key_due_ms:
             oldest_ms = keyed_requests.oldest_ms(self._state, whose)
@@ -107,12 +113,12 @@ class Room:
         return self._key_due_ms[whose]
 
     def expired(self) -> None:
-        """Forget the known times: old rows were deleted."""
+        """Forget the known times of expiry, because old rows were deleted."""
         self._key_due_ms.clear()
         self._name_due_ms.clear()
 
     def _bytes_of_open(self, client: str) -> int:
-        """The minimum bytes that the ends of a client's open transactions free; "" for all clients."""
+        """The minimum bytes that the ends of open transactions free, of one client or ("") of all clients."""
         parts = self._state.open_parts
         return PARTITION_BYTES * (parts.of(client) if client else parts.total)
 

@@ -1,7 +1,7 @@
 """Access to any transaction from any broker: calls the local coordinator, or the broker that coordinates it.
 
-Decides: the partition of ``__transactions`` of a transactional id, when the topic is created, and when a new
-producer id is allocated. Leaves to others: the replies (``coordinator``), finding the coordinator
+Decides: the partition of ``__transactions`` that has a transactional id, when the topic is created, and when
+a new producer id is allocated. Leaves to others: the replies (``coordinator``), finding the coordinator
 (``raftlog.hosting.coordinator_service``).
 """
 
@@ -40,11 +40,11 @@ from transactions.requests import (
 ASK: Final = Service("transactions.ask", CallClass.GROUPS)
 
 NewProducerId = Callable[[int], Awaitable[int]]
-"""Allocates a producer id within a time in milliseconds."""
+"""Function that allocates a producer id within a time in milliseconds."""
 
 
 class TransactionService:
-    """One broker's access to all transactions; it also offers its own coordinators to other brokers."""
+    """One broker's access to all transactions; also offers its own coordinators to other brokers."""
 
     def __init__(
         self,
@@ -62,17 +62,23 @@ class TransactionService:
         )
 
     async def partition_count(self, timeout_ms: int) -> int:
-        """The partition count of ``__transactions``, created if it is missing. Raises ``RaftlogError``."""
+        """The number of partitions of ``__transactions``; the topic is created if missing.
+
+        Raises ``RaftlogError``.
+        """
         return await self._coordinators.partition_count(timeout_ms)
 
     async def confirmed_count(self, timeout_ms: int) -> int | None:
-        """The partition count of ``__transactions``, or None while it is missing. Raises ``NoLeader``."""
+        """The number of partitions of ``__transactions``; None if the topic does not exist.
+
+        Raises ``NoLeader``.
+        """
         return await self._coordinators.confirmed_count(timeout_ms)
 
     async def list_some(
         self, after: str = "", count_max: int = ALL, *, open_only: bool, timeout_ms: int
     ) -> Page:
-        """The newest transaction of each transactional id after ``after``, or only open ones, sorted by id.
+        """The newest (or only open) transactions of the transactional ids after ``after``, sorted by id.
 
         Raises ``NoLeader`` if a coordinator does not answer.
         """
@@ -81,7 +87,10 @@ class TransactionService:
         return merged([reply for reply in replies if isinstance(reply, Listed)], after, count_max)
 
     async def known(self, asked: Iterable[TransactionNumber], timeout_ms: int) -> Known:
-        """The transactions that any coordinator knows to be open or committed. Raises ``NoLeader``."""
+        """The ``asked`` transactions that any coordinator knows to be open or committed.
+
+        Raises ``NoLeader``.
+        """
         still_open: list[TransactionNumber] = []
         committed: list[TransactionNumber] = []
         for reply in await self._ask_all(ReadOutcomes(transactions=tuple(asked)), timeout_ms):
@@ -96,8 +105,9 @@ class TransactionService:
     async def ask(self, request: OfOneId, *, timeout_ms: int) -> Reply:
         """Send a request to the coordinator of its transactional id; the reply is never ``NeedsProducerId``.
 
-        Raises the coordinator's refusals, ``NoLeader`` if none is found in time, ``CommitUnknown`` if its
-        answer was lost, and ``TransactionNotFound`` (``OutcomeForgotten`` for ``End``) without the topic.
+        Raises the coordinator's refusals, ``NoLeader`` if no coordinator is found in time, ``CommitUnknown``
+        if its answer was lost, and ``TransactionNotFound`` (``OutcomeForgotten`` for ``End``) if
+        ``__transactions`` does not exist.
         """
         deadline = deadline_in(timeout_ms)
         reply = await self._ask(request, deadline)

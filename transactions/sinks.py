@@ -3,10 +3,11 @@
 Decides: the owner of a sink, the epoch of each run, and the sink's row after a batch. No IO. Leaves to
 others: the transactions of the batch (``batches``).
 
-A run is one start of a driver, such as a Spark query. It registers before it writes, and gets an epoch above
-all earlier runs. From then on all requests with a lower epoch are refused: openings of transactions,
-preparations, batches. A run registers with its first batch. If that batch is committed, the run has no batch
-to write, and fences no other run: it may be an old run that was paused, or use an old checkpoint.
+A run is one start of a driver, such as a Spark query. A run registers before it writes, and gets an epoch
+above the epochs of all earlier runs. From then on all requests with a lower epoch are refused: openings of
+transactions, preparations, batches. A run registers with its first batch. If that batch is already committed,
+the run has no batch to write, and fences no other run: it may be an old run that was paused, or use an old
+checkpoint.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ RETIRED_MAX: Final = 64  # remembered earlier runs, which cannot register again
 
 
 def check_request(ask: CommitBatch | AbortBatch) -> None:
-    """Raise ``InvalidRequest`` for a run without an epoch or the reverse, or an empty batch without a run."""
+    """Raise ``InvalidRequest`` if only one of run and run epoch is given, or an empty batch has no run."""
     if isinstance(ask, CommitBatch) and bool(ask.run) != bool(ask.run_epoch):
         raise InvalidRequest(
             "run_epoch: run and run_epoch belong together; send both, or neither", field="run_epoch"
@@ -38,7 +39,7 @@ def check_request(ask: CommitBatch | AbortBatch) -> None:
 
 
 def registered(ask: BeginRun, before: Sink | None, wall_ms: int) -> Sink | None:
-    """The sink with this run as its newest; None if the sink stays unchanged.
+    """The sink with this run as its newest run; None if the sink stays unchanged.
 
     Raises ``ProducerFenced`` for an earlier run, ``Conflict`` for another owner, and for a batch below the
     newest batch or after a gap.
@@ -71,18 +72,21 @@ def registered(ask: BeginRun, before: Sink | None, wall_ms: int) -> Sink | None:
 
 
 def begun(ask: BeginRun, sink: Sink) -> RunBegun:
-    """Make the reply to a run; a run without a batch to write may have epoch 0."""
+    """Make the reply to the registration of a run. A run without a batch to write may have epoch 0."""
     epoch = sink.epoch if sink.run == ask.run else 0
     return RunBegun(epoch=epoch, is_committed=is_committed(ask, sink))
 
 
 def is_committed(ask: BeginRun, before: Sink) -> bool:
-    """Whether this owner has committed this batch, or a later one."""
+    """Whether the owner in ``ask`` has already committed this batch, or a later batch."""
     return ask.owner == _owner_of_newest(before, ask.owner) and ask.sequence <= before.sequence
 
 
 def check_epoch(transactional_id: str, run_epoch: int, sinks: Mapping[str, Sink]) -> None:
-    """Raise ``ProducerFenced`` for a transaction of an earlier run; one without a run is allowed."""
+    """Raise ``ProducerFenced`` for a transaction of an earlier run.
+
+    A transaction without a run is allowed.
+    """
     if not run_epoch:
         return
     key = transactional_id.partition(KEY_END)[0]
@@ -110,7 +114,7 @@ def is_new_batch(ask: CommitBatch, before: Sink | None) -> bool:
 
 
 def after(ask: CommitBatch, before: Sink | None, wall_ms: int) -> Sink:
-    """The sink with this batch as its newest."""
+    """The sink with this batch as its newest batch."""
     handles = tuple(sorted(ask.handles))
     if before is None:
         return Sink(sequence=ask.sequence, handles=handles, changed_ms=wall_ms, client=ask.client)
@@ -120,9 +124,10 @@ def after(ask: CommitBatch, before: Sink | None, wall_ms: int) -> Sink:
 
 
 def _skipped(ask: BeginRun, before: Sink) -> Sink | None:
-    """The sink after skipping batches that the run does not have; None if there is no gap.
+    """The sink after it skips batches that the run does not have; None if there is no gap.
 
-    A sink without an owner may have skipped empty batches. Raises ``Conflict`` if skipping is not allowed.
+    A sink without an owner may have skipped empty batches. Raises ``Conflict`` if the run may not skip
+    batches.
     """
     if ask.owner != _owner_of_newest(before, ask.owner) or ask.sequence == before.sequence + 1:
         return None
@@ -146,7 +151,7 @@ def _with_run(ask: BeginRun, before: Sink, wall_ms: int) -> Sink:
 
 
 def _owner_of_newest(before: Sink, otherwise: str) -> str:
-    """The owner that committed the newest batch; batches of different owners are numbered separately."""
+    """The owner that committed the newest batch. Batches of different owners are numbered separately."""
     return before.owner_before or before.owner or otherwise
 
 

@@ -42,8 +42,8 @@ class TransactionsState(KeyedState[Key, Value]):
     """The newest transaction of each transactional id, the newest batch of each sink, and keyed requests.
 
     By client: ``used`` counts the bytes of ids and sinks, ``keys`` the bytes of keyed requests,
-    ``open_parts`` the partitions in open transactions. ``idle`` and ``sinks`` are ordered by their changes,
-    oldest first, as far as the clocks of the leaders agree.
+    ``open_parts`` the partitions in open transactions. ``idle`` and ``sinks`` are in the order of their last
+    changes, oldest first, as far as the clocks of the leaders agree.
     """
 
     def __init__(self) -> None:
@@ -66,14 +66,14 @@ class TransactionsState(KeyedState[Key, Value]):
         self.open_states = Usage()  # number of open transactions by state
 
     def restore(self, snapshot: bytes) -> None:
-        """Restore a snapshot, as ``KeyedState.restore`` says, and sort its rows by time instead of key."""
+        """Restore a snapshot, as ``KeyedState.restore`` does, and sort its rows by time instead of key."""
         super().restore(snapshot)
         self.idle = dict(sorted(self.idle.items(), key=_changed_ms))
         self.sinks = dict(sorted(self.sinks.items(), key=_changed_ms))
         self.requests.arrange()
 
     def copy(self) -> TransactionsState:
-        """Copy the state, for independent changes. A copy takes no snapshots."""
+        """Copy the state, for independent changes. The copy makes no snapshots."""
         copied = TransactionsState().without_snapshots()
         copied.transactions = dict(self.transactions)
         copied.open, copied.idle = dict(self.open), dict(self.idle)
@@ -108,24 +108,27 @@ class TransactionsState(KeyedState[Key, Value]):
         return (self.requests.rows,)
 
     def unused_since(self, client: str) -> int | None:
-        """The last use of the longest unused id or sink: of all clients ("") or of one; None without one."""
+        """The time in milliseconds of the last change of the id or sink that has been idle longest.
+
+        ``client`` limits the search to its ids and sinks; "" means all clients. None if nothing is idle.
+        """
         firsts: list[Transaction | Sink] = []
         for rows in (self.idle.values(), self.sinks.values()):
             firsts += islice((each for each in rows if client in ("", each.client)), 1)
         return min((first.changed_ms for first in firsts), default=None)
 
     def of_producer(self, producer_id: int) -> Transaction | None:
-        """The row of the id whose newest or last transaction has this producer id; None without one."""
+        """The row of the id whose newest or last transaction has this producer id, or None."""
         name = self.producers.get(producer_id)
         return None if name is None else self.transactions[name]
 
     @property
     def oldest_began_ms(self) -> int | None:
-        """The beginning of the oldest open transaction in milliseconds; None without one."""
+        """The beginning of the oldest open transaction in milliseconds; None if no transaction is open."""
         return self.began[0][0] if self.began else None
 
     def growth(self, name: str, before: Value | None, after: Value | None) -> int:
-        """The growth of the state by a new value of an id or a sink, in bytes."""
+        """The bytes by which the state grows if a value of an id or sink is replaced by ``after``."""
         return _size_of(name, after) - _size_of(name, before)
 
     def _take_transaction(self, name: str, after: Transaction | None) -> None:
@@ -145,7 +148,7 @@ class TransactionsState(KeyedState[Key, Value]):
             self._index(name, after, is_there=True)
 
     def _index(self, name: str, row: Transaction, *, is_there: bool) -> None:
-        """Add a row to the indexes, or remove it."""
+        """Add a row to the indexes (``is_there``), or remove the row from the indexes."""
         for producer_id in (row.producer_id, row.producer_id if row.last is None else row.last.producer_id):
             if is_there:
                 self.producers[producer_id] = name
@@ -173,7 +176,7 @@ def _changed_ms(row: tuple[str, Transaction | Sink]) -> int:
 
 
 def _size_of(name: str, value: Value | None) -> int:
-    """Approximate memory of a row in bytes."""
+    """Approximate memory of a row of an id or sink in bytes."""
     match value:
         case Transaction(partitions=partitions, groups=groups):
             topics = sum(len(topic) for topic, _ in partitions)
@@ -190,7 +193,7 @@ def _size_of_names(names: Collection[str]) -> int:
 
 
 def _shared(value: Transaction) -> Transaction:
-    """The transaction with shared pairs of partitions, since tasks of a sink write to equal partitions."""
+    """The transaction with shared objects for equal partitions: tasks of a sink write to equal partitions."""
     if not value.partitions:
         return value
     return msgspec.structs.replace(value, partitions=tuple(map(_pair, value.partitions)))

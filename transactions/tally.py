@@ -1,6 +1,6 @@
 """Counters of one transaction coordinator for its metrics.
 
-Decisions of the coordinator count; after a failed append some may count twice.
+The counters count decisions of the coordinator; after a failed append some decisions may count twice.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 
 class AbortReason(enum.StrEnum):
-    """Reason of an abort."""
+    """Reason why a transaction was aborted."""
 
     PRODUCER = "producer"  # requested by its producer, or by its sink
     TIMEOUT = "timeout"
@@ -21,7 +21,7 @@ class AbortReason(enum.StrEnum):
 
 @dataclass(slots=True)
 class Tally:
-    """Counters of one partition of ``__transactions`` since its replica was opened here."""
+    """Counters of one partition of ``__transactions``, since this broker opened its replica."""
 
     committed: int = 0
     aborted: Counter[AbortReason] = field(default_factory=Counter)
@@ -29,7 +29,7 @@ class Tally:
     marker_retries: int = 0
 
     def decided(self, count: int, abort: AbortReason | None) -> None:
-        """Count committed (``abort`` None) or aborted transactions."""
+        """Count transactions as committed (``abort`` None), or as aborted for this reason."""
         if abort is None:
             self.committed += count
         else:

@@ -1,11 +1,11 @@
 """Stores on disk the version of the newest metadata that this broker has applied.
 
-Decides: which metadata may delete folders: neither metadata of another bootstrap, nor metadata older than the
+Decides: which metadata may delete folders. Metadata of another bootstrap may not, nor metadata older than the
 applied version. Leaves to others: the choice of folders (``replica_manager``).
 
-``<data>/applied_metadata`` holds bootstrap id and version, and whether confirmed metadata was ever older:
-then a part of the metadata has been lost, and later versions prove nothing. The file has two copies
-(``raftlog.storage.twin_file``).
+``<data>/applied_metadata`` holds the bootstrap id, the version, and whether confirmed metadata was ever older
+than the applied version. In that case a part of the metadata has been lost, and later versions prove nothing.
+The file has two copies (``raftlog.storage.twin_file``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Applied(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AppliedMetadata:
-    """The applied metadata of one disk. Waits for the disk."""
+    """The newest metadata version that was applied with one disk. The methods wait for the disk."""
 
     def __init__(self, filesystem: Filesystem, data_directory: str) -> None:
         self._filesystem = filesystem
@@ -39,7 +39,7 @@ class AppliedMetadata:
         self._known: Applied | None = None  # content of the file, once read
 
     def objection(self, image: MetadataImage) -> str:
-        """The reason why this confirmed image may not delete folders; empty if it may.
+        """The reason why the confirmed ``image`` may not delete folders; empty if it may.
 
         If it may, its version is stored; on a full disk an older version may stay. Raises ``OSError``.
         """

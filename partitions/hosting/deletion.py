@@ -1,9 +1,9 @@
 """Permits to delete replicas: the broker of a replica asks, and the leader of the partition answers.
 
 Decides: when a deletion is safe. The leader must be confirmed by a quorum and have metadata at least as new
-as the asker's. It permits the deletion if the newest membership in its log is committed and does not contain
-the asker, and the metadata places no replica there. If a replica is added there again, it begins empty and
-rejoins.
+as the asking broker's. The leader permits the deletion if the newest membership in its log is committed and
+does not contain the asking broker, and the metadata places no replica there. If a replica is added there
+again, it begins empty and rejoins.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ ASK_TIMEOUT_MS: Final = 2000
 
 
 class DeletePermits:
-    """One broker's requests for delete permits, and its answers to other brokers."""
+    """Asks leaders for permits to delete replicas of this broker, and answers such questions of other
+    brokers.
+    """
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class DeletePermits:
     async def ask(
         self, target: TopicPartition, partition: PartitionInfo, *, is_added_again: bool = False
     ) -> bool:
-        """Ask the leader for a permit; False if no leader answers."""
+        """Ask the partition's leader for a delete permit. False if it is refused or no leader answers."""
         head = encode_body(rpc.MayDelete((target, partition.group_id), partition.version, is_added_again))
         for node in sorted(partition.possible_replicas):
             try:
@@ -61,7 +63,10 @@ class DeletePermits:
         return rpc.DeleteAnswer(may_go)
 
     async def _led(self, target: TopicPartition, group_id: GroupId) -> RaftGroup[None]:
-        """The group, after a quorum has confirmed that this broker leads it. Raises ``NotLeader``."""
+        """The Raft group of the partition, after a quorum has confirmed that this broker leads it.
+
+        Raises ``NotLeader``.
+        """
         replica = self._replicas.get(key_of(target))
         if replica is None or replica.group.group_id != group_id:
             raise NotLeader(f"this broker holds no replica of {target}", leader=None)

@@ -33,7 +33,7 @@ _PARTITION: Final = re.compile(r"Partition-([0-9]{1,5})")
 
 
 class Folders:
-    """The folders of one broker. Coroutines run disk accesses in a thread."""
+    """The folders of one broker. The coroutines access the disk in a thread."""
 
     def __init__(
         self, filesystem: Filesystem, data_directory: str, run_blocking: RunBlocking, trash: Trash
@@ -47,19 +47,19 @@ class Folders:
         self.is_swept = False  # whether all folders of unknown topics and partitions have been removed
 
     def of_topic(self, topic: TopicInfo) -> str:
-        """The directory of a topic's partitions."""
+        """The directory that has the partitions of a topic."""
         return f"{self._data_directory}/{folder_name(topic)}"
 
     def of_partition(self, topic: TopicInfo, partition: int) -> str:
-        """The directory of one replica."""
+        """The directory of the replica of a partition."""
         return f"{self.of_topic(topic)}/Partition-{partition}"
 
     async def make(self) -> None:
-        """Make the broker's own folder."""
+        """Make the broker's data directory."""
         await self._run_blocking(lambda: self._filesystem.make_directories(self._data_directory))
 
     async def partitions_in(self, topic: TopicInfo) -> list[int]:
-        """The partitions of a topic that have a folder here."""
+        """The numbers of the partitions of a topic that have a folder on this broker."""
         names = await self._run_blocking(lambda: self._filesystem.list_directory(self.of_topic(topic)))
         found = (_PARTITION.fullmatch(name) for name in names)
         return [int(match[1]) for match in found if match is not None]
@@ -78,9 +78,10 @@ class Folders:
         return self._data_directory, f"{directory.removeprefix(self._data_directory + '/')}/{RECOVERY_FILE}"
 
     async def give_up(self, folder: str, why: str) -> bool:
-        """Move a topic's or a replica's folder to the trash; return whether metadata and disk allowed it.
+        """Move a topic's or a replica's folder to the trash; return whether metadata and disk allowed the
+        move.
 
-        If not, a later sweep moves the folder of a deleted topic.
+        After False, a later sweep moves the folder if the metadata does not have its topic or partition.
         """
         try:
             if self.may_give_up:
@@ -97,11 +98,11 @@ class Folders:
 
     @property
     def may_give_up(self) -> bool:
-        """Whether the newest noted metadata may delete folders."""
+        """Whether the metadata last passed to ``note`` may delete folders."""
         return self._objection == ""
 
     async def note(self, image: MetadataImage) -> None:
-        """Store the version of confirmed metadata before this broker applies it."""
+        """Store the version of confirmed metadata before this broker applies the metadata."""
         try:
             objection = await self._run_blocking(lambda: self._applied.objection(image))
         except OSError as error:
@@ -111,7 +112,7 @@ class Folders:
         self._objection = objection
 
     async def sweep(self, image: MetadataImage) -> None:
-        """Move the folders of all topics and partitions that are not in ``image`` to the trash."""
+        """Move the folders of all topics and partitions that ``image`` does not have to the trash."""
         known = {topic.topic_id for topic in image.topics.values()}
         names = await self._run_blocking(lambda: self._filesystem.list_directory(self._data_directory))
         found = ((_FOLDER.fullmatch(name), name) for name in names)

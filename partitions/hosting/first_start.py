@@ -1,10 +1,10 @@
 """Decides whether a broker with an empty metadata log is at its cluster's first start, or must rejoin.
 
-The log is empty at the first start of a cluster, or after a broker has lost its files. In the second case its
-votes and acknowledgements are lost, too, and it must not vote before it has rejoined
-(``HardState.is_rejoining``). So a broker without a metadata log first asks all other brokers. If one of them
-knows the cluster, the broker rejoins; only if all of them do not, this is the first start. A broker that has
-joined a cluster never has a first start.
+The log is empty at the first start of a cluster, or after a broker has lost its files. In the second case the
+broker's votes and acknowledgements are lost, too, and it must not vote before it has rejoined
+(``HardState.is_rejoining``). So a broker without a metadata log first asks all other brokers. If any of them
+knows the cluster, the broker rejoins. This is the first start only if all of them answer that they do not
+know the cluster. A broker that has joined a cluster never has a first start.
 
 Leaves to others: opening the log (``hosted_metadata``), and rejoining (``core``).
 """
@@ -52,8 +52,8 @@ class FirstStart:
     ) -> None:
         """``directory`` holds the metadata log; ``peers`` are all other brokers of the configuration.
 
-        With ``has_joined`` the cluster existed before this broker. ``listens_s``: time in seconds to listen
-        for brokers that joined later, before this broker begins a cluster.
+        With ``has_joined`` the cluster existed before this broker. ``listens_s`` is the time in seconds
+        during which this broker listens for brokers that joined later, before it begins a cluster.
         """
         self._host = host
         self._peers = peers
@@ -70,9 +70,9 @@ class FirstStart:
         self._host.calls.serve(SERVICE, self._serve)
 
     async def is_over(self) -> bool:
-        """Whether this broker must rejoin with a new metadata log. False if its log exists.
+        """Whether this broker must rejoin with a new metadata log. False if its metadata log exists.
 
-        Returns once one broker has answered that it knows the cluster, or all have answered that they do not.
+        Returns once a broker has answered that it knows the cluster, or all have answered that they do not.
         """
         if await self._run_blocking(lambda: has_lived(self._filesystem, self._directory)):
             return False
@@ -107,7 +107,9 @@ class FirstStart:
         return self._hears_an_admitted_broker()
 
     def _hears_an_admitted_broker(self) -> bool:
-        """Whether a broker outside the configuration is heard: only an existing cluster admits brokers."""
+        """Whether this broker hears a broker outside the configuration: only an existing cluster admits
+        brokers.
+        """
         return not self._host.reachable_peers <= {*self._peers}
 
     async def _ask(self, peer: NodeId) -> bool | None:
@@ -128,7 +130,7 @@ class FirstStart:
         return encode_body(knows), ()
 
     def _knows_by_files(self) -> bool:
-        """Whether the files show an election, or do not exclude one."""
+        """Whether the files show that an election took place, or do not exclude an election."""
         if not has_lived(self._filesystem, self._directory):
             return self._registry.has_held(METADATA_GROUP)
         newest = newest_slot(found_slots(self._filesystem, self._directory))

@@ -1,8 +1,8 @@
 """The replica of the metadata log as a tenant of a broker's hosting.
 
 Decides: that the log is opened only once it is known whether the cluster exists (``first_start``). Leaves to
-others: taking part in the group (``metadata.service``). While the log is repaired, the broker uses the newest
-metadata that it has seen.
+others: membership in the metadata group (``metadata.service``). While the log is repaired, the broker uses
+the newest metadata that it has seen.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class HostedMetadata:
         configured: tuple[NodeId, ...],
         stands_in_log: Callable[[MetadataImage], None],
     ) -> None:
-        """``stands_in_log`` is called with the result of ``image_ahead`` whenever the log is opened."""
+        """``stands_in_log`` is called each time the log is opened, with the result of ``image_ahead``."""
         self.directory = directory
         self._stands_in_log = stands_in_log
         self._configured = configured
@@ -60,12 +60,12 @@ class HostedMetadata:
 
     @property
     def peers(self) -> tuple[NodeId, ...]:
-        """The other voters in the local log's newest membership; without a log the configured brokers."""
+        """The other voters in the local log's newest membership. Without a log: the configured brokers."""
         voters = self._controller.members.all_voters
         return tuple(sorted(voters - {self._controller.node_id})) if voters else self._configured
 
     async def open_log(self) -> SegmentedLog:
-        """Open the log; without one, first wait until it is known whether the cluster exists."""
+        """Open the metadata log; without a log, first wait until it is known whether the cluster exists."""
         is_rejoining = await self._is_rejoining()
         log, ahead = await self._run_blocking(lambda: self._open(is_rejoining))
         self._stands_in_log(ahead)
@@ -86,20 +86,20 @@ class HostedMetadata:
             raise
 
     def take_part(self, log: SegmentedLog) -> None:
-        """Take part in the metadata group, as ``Controller.start`` says."""
+        """Open the replica of the metadata group, as ``Controller.start`` describes."""
         self._controller.start(log)
 
     async def leave(self) -> None:
-        """End the duties of the controller, as ``Controller.leave`` says."""
+        """End the tasks of the controller, as ``Controller.leave`` describes."""
         await self._controller.leave()
 
 
 def image_ahead(log: AppliedLog) -> MetadataImage:
-    """Apply the whole local log, including its uncommitted part, and return the image.
+    """The image after the whole local log, including its uncommitted part. Use this image for addresses only.
 
     A starting broker knows only a part of its log to be committed. To learn more it may need votes of brokers
     whose addresses are in the uncommitted part. So addresses count as soon as they are in the log, as
-    memberships do. Use this image for addresses only. Waits for the disk. Raises ``LogCorrupt``, ``OSError``.
+    memberships do. Waits for the disk. Raises ``LogCorrupt``, ``OSError``.
     """
     machine = MetadataMachine()
     index, state = log.load_checkpoint() or (Index(-1), b"")

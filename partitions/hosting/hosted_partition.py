@@ -35,7 +35,7 @@ Key = tuple[str, int]  # a topic's name and a partition
 
 @dataclass(frozen=True, slots=True)
 class PartitionEnvironment:
-    """Parts that the replicas of one broker share. ``replicas`` has the open ones."""
+    """Parts of a broker that its replicas share. ``replicas`` has the open replicas."""
 
     host: GroupHost
     opener: ReplicaOpener
@@ -91,15 +91,15 @@ class HostedPartition:
 
     @property
     def peers(self) -> tuple[NodeId, ...]:
-        """The brokers that have, or will have, the other replicas."""
+        """The brokers that have the other replicas, or get one by the current move."""
         return tuple(node for node in self.partition.all_replicas if node != self._environment.host.node_id)
 
     @property
     def retention(self) -> RetentionLimits:
         """The topic's retention limits.
 
-        Retention keeps records of open transactions, the newest record unless the partition is sealed, and
-        records that are not archived yet if the topic requires an archive.
+        Retention never deletes records of open transactions. The newest record is kept unless the partition
+        is sealed. If the topic requires an archive, records are kept until they are archived.
         """
         config = settings_of(self.topic)
         if self.replica is None:
@@ -150,7 +150,7 @@ class HostedPartition:
 
     @property
     def must_begin_empty(self) -> bool:
-        """Whether the replica must not be added with its present log.
+        """Whether the replica must be added with an empty log instead of its current log.
 
         The members may have compacted away tombstones beyond the end of that log.
         """
@@ -169,7 +169,7 @@ class HostedPartition:
             self._log.reconfigure(log_settings(topic))
 
     async def open_log(self) -> SegmentedLog:
-        """Open the log, and restore its newest checkpoint. Raises as ``ReplicaOpener.open``."""
+        """Open the log, and restore the newest checkpoint in it. Raises as ``ReplicaOpener.open``."""
         around, topic, partition = self._environment, self.topic, self.partition
         may_begin = around.may_begin()
 
@@ -232,7 +232,7 @@ class HostedPartition:
         replica.want_seal(seal, self.topic.writable_partitions)
 
     async def leave(self) -> None:
-        """Stop serving: requests find no replica here from now on."""
+        """Stop serving: from now on requests for the partition find no replica on this broker."""
         if self.replica is not None:
             del self._environment.replicas[self.key]
             self.replica.leave()
@@ -240,5 +240,5 @@ class HostedPartition:
 
 
 def settings_of(topic: TopicInfo) -> dict[str, int | str]:
-    """All settings of a topic, with ``majority`` as a word, since the number of replicas may change."""
+    """All settings of a topic, with ``majority`` as a word, because the number of replicas may change."""
     return {**topic_config.DEFAULTS, **topic.config}

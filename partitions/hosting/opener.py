@@ -1,9 +1,9 @@
-"""Opens the log of a partition's replica: initial, added, or the survivor of an unsafe recovery.
+"""Opens the log of a partition's replica: an initial or added replica, or the survivor of an unsafe recovery.
 
 Decides: whether a directory with an earlier log (from before an unsafe recovery, or of a removed partition)
 is deleted or continued, and the membership and offset with which a group begins. Leaves to others: when to
-open (``hosting.supervisor``), this disk's records about the group (``raftlog.hosting.opener``). Waits for the
-disk: call it in a thread.
+open (``hosting.supervisor``), this disk's records about the group (``raftlog.hosting.opener``). All functions
+wait for the disk: call them in a thread.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ _log = logging.getLogger("raftlog.partitions")
 
 
 class MetadataBehind(NotYet):
-    """Raised when the metadata of this broker may be too old for the directory: wait for newer metadata."""
+    """Raised if the metadata of this broker may be too old for the directory: wait for newer metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaOpener:
-    """The parts of a broker that opening a replica needs."""
+    """Opens the logs of a broker's replicas. The fields are the parts of the broker that this needs."""
 
     node_id: NodeId
     logs: LogOpener
     folders: Folders
 
     def first_membership(self, partition: PartitionInfo) -> Membership:
-        """The membership with which a new log begins; an existing log has its own.
+        """The membership with which a new log begins; an existing log has its own membership.
 
-        It is the group's first membership while that is in force, else empty: the leader will send the log
-        with the later membership.
+        The result is the group's first membership while that is in force, else empty: then the leader sends
+        the log with the later membership.
         """
         is_first = partition.membership_index < 0 and self.node_id in partition.replicas
         return Membership(frozenset(partition.replicas)) if is_first else NOBODY
@@ -52,8 +52,9 @@ class ReplicaOpener:
     def open(self, topic: TopicInfo, partition: PartitionInfo, *, may_begin: bool) -> SegmentedLog:
         """Open the log of a replica.
 
-        ``may_begin``: the metadata is confirmed. Before that a replica without files may have been deleted
-        here with its topic, together with its vote. Raises ``MetadataBehind``, ``LogCorrupt``, ``OSError``.
+        ``may_begin`` is True if the metadata is confirmed. Without confirmed metadata, a replica without
+        files may be the remainder of a deleted topic whose files, with the replica's vote, were deleted here.
+        Raises ``MetadataBehind``, ``LogCorrupt``, ``OSError``.
         """
         directory = self.folders.of_partition(topic, partition.partition)
         if not may_begin and not has_lived(self.logs.filesystem, directory):
@@ -83,11 +84,12 @@ class ReplicaOpener:
     def _keep_pace(
         self, topic: TopicInfo, partition: PartitionInfo, directory: str, *, may_give_up: bool
     ) -> None:
-        """Bring the folder to the newest log number of its partition, or move it to the trash.
+        """Make the folder match the newest log number of its partition, or move the folder to the trash.
 
-        Each recovery makes a new group, which the registry contains once the survivor has opened it: then
-        only the mark is lost, or the folder. A survivor that has lost its disk rejoins other replicas once
-        the group has grown. Any other replica's folder without the mark may be from before the recovery.
+        Each recovery makes a new group. The registry contains that group once the survivor has opened it, so
+        a missing mark or folder was lost afterwards. A survivor that has lost its disk rejoins other replicas
+        once the group has grown. The folder of any other replica may be from before the recovery if it has no
+        mark.
         """
         recoveries = partition.unsafe_recoveries
         done = self.folders.recovery_of(directory)
@@ -136,6 +138,6 @@ class ReplicaOpener:
 
 
 def log_settings(topic: TopicInfo) -> LogSettings:
-    """The storage settings of a topic's configuration."""
+    """The storage settings that follow from a topic's configuration."""
     config = complete(topic.config, topic.replication_factor)
     return LogSettings(segment_bytes=number(config, "segment.bytes"), segment_ms=number(config, "segment.ms"))

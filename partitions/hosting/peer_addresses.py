@@ -1,22 +1,24 @@
 """The addresses at which this broker dials the other brokers.
 
-Decides: that the newest metadata has the addresses, and the settings for brokers not in the metadata yet.
-Leaves to others: dialling, and authenticating the peer (the transport).
+Decides: that the addresses in the newest metadata count, and for brokers not in the metadata yet the
+addresses in the settings. Leaves to others: dialling, and authenticating the peer (the transport).
 
 - The settings may be newer than the metadata if brokers were moved while they were stopped. So a configured
   broker that is not heard, or heard only over its own link, is dialled at both addresses in turn. A broker
-  that joined later is not: its former address may belong to a process with a reassigned id.
+  that joined later is dialled at its registered address only: its former address may belong to a process with
+  a reassigned id.
 - A pinned address in the settings is the only address of its broker: a proxy, or a translated address.
-- A broker that has moved sends its new address to each broker that it reaches but does not hear, and these
-  pass it on. The address counts only with the registered disk id, so a process with a reassigned id is still
-  not dialled.
+- A broker that has moved sends its new address to each broker that it reaches but does not hear. Each
+  receiver passes the address on. The address counts only with the registered disk id, so a process with a
+  reassigned id is still not dialled.
 - A broker that is only in the uncommitted part of the local metadata log is dialled at its address there: its
   vote may be needed to commit the entry.
 - A removed broker is not dialled, and is refused when it dials.
 - A broker whose metadata is old, or lost with its disk, cannot dial brokers that it does not know, and so
   cannot answer them. So a broker sends all addresses to each peer when its link to the peer is established; a
-  link without answers ends soon after, and is dialled again. It sends them again when a broker has moved: a
-  peer that hears this broker, but not the moved controller, would otherwise never learn the new address.
+  link without answers ends soon after, and is dialled again. A broker sends all addresses again when another
+  broker has moved: a peer that hears this broker, but not the moved controller, would otherwise never learn
+  the new address.
 """
 
 from __future__ import annotations
@@ -41,11 +43,11 @@ TRY_OTHER_S: Final = 2.0  # enough for several attempts to connect
 Arguments = ParamSpec("Arguments")
 Address = tuple[str, int]
 Told = tuple[str, int, str]
-"""Host and port at which a broker listens, and the id of its disk."""
+"""Address that a broker sends about itself: host and port at which it listens, and the id of its disk."""
 
 
 class Addresses(msgspec.Struct, frozen=True, array_like=True):
-    """Addresses in the metadata of ``version``: ids, hosts and ports."""
+    """Addresses of brokers in the metadata of ``version``: broker ids, hosts and ports."""
 
     version: int
     brokers: tuple[tuple[NodeId, str, int], ...]
@@ -66,7 +68,7 @@ class Peers(Protocol):
         """Whether this broker's own link to the peer is established."""
 
     def watch_peers(self, peers: frozenset[NodeId]) -> None:
-        """Send these peers signs of life, and watch for theirs."""
+        """Send signs of life to these peers, and watch for signs of life from them."""
 
     def refuse_peer(self, peer: NodeId) -> None:
         """End and refuse all links with a peer that was removed from the cluster."""
@@ -77,7 +79,7 @@ class Peers(Protocol):
         *args: Arguments.args,
         **kwargs: Arguments.kwargs,
     ) -> asyncio.Task[None]:
-        """Run a duty as a task, again after an unexpected error; the caller keeps the task."""
+        """Run ``duty`` as a task, again after an unexpected error; the caller keeps the task."""
 
 
 class PeerAddresses:
@@ -92,10 +94,11 @@ class PeerAddresses:
         pinned: frozenset[NodeId] = frozenset(),
         disk_id: str = "",
     ) -> None:
-        """``configured`` are the addresses in the settings; ``set_peer`` belongs to the transport.
+        """``configured`` are the addresses in the settings; ``set_peer`` sets the address that the transport
+        dials.
 
-        ``pinned`` are the peers that are dialled at their configured addresses only. ``disk_id`` is this
-        broker's.
+        ``pinned`` are the peers that are dialled at their configured addresses only. ``disk_id`` is the id of
+        this broker's disk.
         """
         self._own = *configured.get(node_id, ("", 0)), disk_id
         self._configured = {peer: address for peer, address in configured.items() if peer != node_id}
@@ -121,7 +124,7 @@ class PeerAddresses:
         self._peers.watch_peers(frozenset(self._configured))
 
     def image_changed(self, image: MetadataImage) -> None:
-        """Dial brokers that are new or have moved."""
+        """Dial the brokers in ``image`` that are new or have moved; stop dialling removed brokers."""
         brokers = image.brokers.values()
         for broker in brokers:
             self._disks[broker.broker_id] = broker.disk_id
@@ -133,7 +136,9 @@ class PeerAddresses:
         self._register(Addresses(image.version, named))
 
     def stands_in_log(self, image: MetadataImage) -> None:
-        """Dial brokers that only the local metadata log has, perhaps uncommitted (``image_ahead``)."""
+        """Dial brokers that only the local metadata log has, perhaps in uncommitted entries
+        (``image_ahead``).
+        """
         for broker in image.brokers.values():
             peer = broker.broker_id
             self._disks.setdefault(peer, broker.disk_id)
@@ -148,7 +153,10 @@ class PeerAddresses:
             self.try_others()
 
     def _connected(self, peer: NodeId) -> None:
-        """Send all addresses to a newly linked peer, which may not know this broker or the controller."""
+        """Send all addresses to a newly linked peer.
+
+        The peer may know neither this broker nor the controller.
+        """
         self._tell_all({peer} & self._dialled.keys())
 
     def _tell_all(self, peers: Iterable[NodeId]) -> None:
@@ -164,7 +172,9 @@ class PeerAddresses:
             await self._peers.calls.call(peer, SERVICE, head, timeout_ms=TELL_TIMEOUT_MS)
 
     def try_others(self) -> None:
-        """Dial each broker that is not heard or not linked at its next address, if it has several."""
+        """Dial each broker that is not heard or not linked at its next known address, if it has several
+        addresses.
+        """
         for peer in sorted(self._configured.keys() | self._moved.keys()):
             known = [every.get(peer) for every in (self._registered, self._configured, self._moved)]
             addresses = list(dict.fromkeys(address for address in known if address is not None))
@@ -189,7 +199,7 @@ class PeerAddresses:
         return True
 
     def _pass_on(self, sender: NodeId, told: Told) -> None:
-        """Pass the new address of the sender on to all other peers, which may not reach the sender."""
+        """Pass the sender's new address on to all other peers, which may not reach the sender."""
         if self._told.get(sender) != told:
             self._told[sender] = told
             self._tell_all(self._dialled.keys() - {sender})

@@ -5,9 +5,9 @@ opening, closing and repair (``raftlog.hosting``), the paths of files (``directo
 replicas that the metadata no longer places here (``deletion``), serving (``partitions.replica``).
 
 One task follows the metadata, so deletions happen in the order of the metadata's changes. A broker's metadata
-may be old, so only confirmed metadata that is no older than the applied version deletes a directory, by
-moving it to the trash. The name of a topic's directory has the topic's id, which is never reused. After a
-start, a sweep finds directories of topics that were deleted while the broker was down.
+may be old, so a directory is deleted (moved to the trash) only if the metadata is confirmed and no older than
+the applied version. The name of a topic's directory has the topic's id, which is never reused. After a start,
+a sweep finds directories of topics that were deleted while the broker was down.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class ReplicaManager:
         join: JoinTransaction | None = None,
         consumed: Mapping[GroupId, Consumed] = NOTHING_CONSUMED,
     ) -> None:
-        """``broken`` has the groups that the supervisor does not open; ``join`` serves transactions."""
+        """``broken`` has the groups that the supervisor does not open; ``join`` adds a partition to a
+        transaction.
+        """
         self._host = host
         self._metadata = metadata
         self._supervisor = supervisor
@@ -121,16 +123,18 @@ class ReplicaManager:
 
     @property
     def failures(self) -> dict[Key, str]:
-        """The replicas that should run here but do not, with the reasons."""
+        """The replicas that should run on this broker but do not, with the reasons."""
         return {key: failure for key in self._hosted if (failure := self.failure_of(key))}
 
     def failure_of(self, key: Key) -> str:
-        """The reason why a replica that should run here does not; empty if it runs, or none should."""
+        """The reason why a replica that should run here does not run; empty if it runs, or should not run
+        here.
+        """
         hosted = self._hosted.get(key)
         return "" if hosted is None else self._supervisor.reason_of(hosted.group_id)
 
     def directory_of(self, group_id: GroupId) -> str | None:
-        """The directory of a hosted replica; None if this broker has no replica of the group.
+        """The directory of a group's replica on this broker; None if this broker has no replica of the group.
 
         Raises ``InvalidRequest`` until the hosted replicas match confirmed metadata.
         """
@@ -162,9 +166,10 @@ class ReplicaManager:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def hear(self) -> None:
-        """Return once the replicas here follow metadata no older than this call, or after ``HEAR_MS``.
+        """Return once the replicas here match metadata that has all changes before this call, or after
+        ``HEAR_MS``.
 
-        Waiting calls share one question to the controller.
+        Calls that wait at the same time share one question to the controller.
         """
         begun = self._hearings
         with suppress(RaftlogError, TimeoutError):
@@ -213,7 +218,7 @@ class ReplicaManager:
             self._settled.set()
 
     async def _catch_up(self) -> None:
-        """Host, release and delete replicas according to the present metadata."""
+        """Host, release and delete replicas according to the current metadata."""
         image, is_sure = self._metadata.image, self._is_sure  # a confirmation may arrive during the pass
         if not self._knows_this_disk(image):
             return
@@ -239,7 +244,7 @@ class ReplicaManager:
         return broker is not None and broker.disk_id == self._registry.disk_id
 
     async def _release_gone(self, image: MetadataImage) -> None:
-        """Close replicas of deleted topics and removed partitions, and of groups that have been replaced."""
+        """Close replicas of deleted topics, of removed partitions, and of groups that have been replaced."""
         folders: dict[str, None] = {}
         for hosted in list(self._hosted.values()):
             topic = image.topics.get(hosted.topic.name)
@@ -263,7 +268,7 @@ class ReplicaManager:
             await self._folders.give_up(folder, "deleted")
 
     async def _host_missing(self, image: MetadataImage) -> None:
-        """Host the missing replicas, and pass newer metadata to hosted ones."""
+        """Host the replicas that are not hosted yet, and pass newer metadata to hosted replicas."""
         me = self._host.node_id
         for topic in image.topics.values():
             seen = self._seen.get(topic.name)
@@ -293,7 +298,7 @@ class ReplicaManager:
         await asyncio.sleep(0)
 
     async def _forget_gone(self, image: MetadataImage) -> None:
-        """Remove groups that are not in ``image``, which is confirmed, from the registry."""
+        """Remove groups that the confirmed ``image`` does not have from the registry."""
         groups = {partition.group_id for topic in image.topics.values() for partition in topic.partitions}
         try:
             await self._run_blocking(lambda: self._registry.keep_only({METADATA_GROUP, *groups}))
@@ -334,7 +339,7 @@ class ReplicaManager:
                     self._changed.set()
 
     async def _delete_permitted(self) -> None:
-        """Delete replicas with a permit of their leaders, and their entries among the broken groups."""
+        """Delete the replicas that have a delete permit, and their entries among the broken groups."""
         for hosted in [each for each in self._hosted.values() if each.may_be_deleted]:
             if not self._folders.may_give_up:
                 return
@@ -349,7 +354,7 @@ class ReplicaManager:
                 self._leave_to_deletion(hosted)
 
     async def _empty_permitted(self) -> None:
-        """Restart replicas with a permit to delete their former logs, with empty logs."""
+        """Restart the replicas that have a permit to delete their former logs. They begin with empty logs."""
         for hosted in [each for each in self._hosted.values() if each.may_be_emptied]:
             if not self._folders.may_give_up:
                 return
@@ -358,14 +363,14 @@ class ReplicaManager:
             self._host_one(HostedPartition(self._environment, hosted.topic, hosted.partition))
 
     def _leave_to_deletion(self, hosted: HostedPartition) -> None:
-        """Keep a closed replica whose files still exist, so that it asks for a delete permit again."""
+        """Keep a closed replica whose files still exist: this broker asks for a delete permit again."""
         hosted.is_leaving, hosted.may_be_deleted = True, False
         self._hosted[hosted.key] = hosted
 
     # Calls of other brokers and of new groups.
 
     async def _serve_prepared(self, sender: NodeId, ask: rpc.Prepared) -> rpc.PreparedAnswer:
-        """Answer whether a replica is open here, with metadata at least as new as the asking leader's."""
+        """Answer a leader whether a replica is open here, with metadata at least as new as the leader's."""
         target, group_id = ask.place
         hosted = self._hosted.get(key_of(target))
         is_open = (
@@ -386,7 +391,9 @@ class ReplicaManager:
         return self._supervisor.reason_of(group_id) or "it is not open yet"
 
     def _elect_again(self, group: RaftGroup[None]) -> None:
-        """Call elections of a new partition again: the other replicas may open after the first call."""
+        """Call elections of a new partition's group repeatedly: the other replicas may open after the first
+        call.
+        """
         if not self._young:
             self._begin(self._campaign_again)
         self._young.append(group)

@@ -1,11 +1,11 @@
 """Keeps deleted folders in the trash for a while, so that an operator can restore them.
 
 Decides: how a folder gets into the trash, and when it is erased. Leaves to others: which folder is deleted,
-and by which metadata (``replica_manager``, ``opener``).
+and which metadata allows that (``replica_manager``, ``opener``).
 
-An entry is ``<data>/trash/<time>-<why>/<topic>-<topic id>[/Partition-<n>]``, with the time of the deletion in
-milliseconds since 1970, which makes the name unique. One rename moves a folder to the trash, so a crash
-leaves it at one of the two places.
+An entry is ``<data>/trash/<time>-<why>/<topic>-<topic id>[/Partition-<n>]``. ``time`` is the time of the
+deletion in milliseconds since 1970, increased if necessary so that the name is unique. One rename moves a
+folder to the trash, so after a crash the folder is in its former place or in the trash.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ _ENTRY: Final = re.compile(r"([0-9]{1,15})-[a-z-]+")
 
 
 class Trash:
-    """The trash of one broker. An entry is erased after ``delay_ms``, the oldest at once if the disk is full.
+    """The trash of one broker. An entry is erased after ``delay_ms``; on a full disk the oldest is erased at
+    once.
 
-    The delay of an entry from an earlier run of the broker is measured by trusted time up to the start, and
-    by the monotonic clock after it, so that setting a clock erases no entry early. Without trusted time, no
-    such delay ends.
+    For an entry from an earlier process of the broker, the delay is measured by trusted time up to the start
+    of this process, and by the monotonic clock after the start, so that setting a clock erases no entry
+    early. Without trusted time, no such delay ends.
     """
 
     def __init__(
@@ -106,7 +107,10 @@ class Trash:
         self.size_bytes = sum(self._sizes.values())
 
     def _entries(self) -> dict[str, int]:
-        """The time of each entry, oldest first. Files with other names do not count, and stay."""
+        """The time of deletion of each entry, by name, oldest first.
+
+        Files whose names are no entries stay.
+        """
         found = [(_ENTRY.fullmatch(name), name) for name in self._filesystem.list_directory(self._directory)]
         came = {name: int(match[1]) for match, name in found if match is not None}
         return dict(sorted(came.items(), key=lambda entry: (entry[1], entry[0])))

@@ -112,14 +112,14 @@ class ActiveController:
 
     @property
     def healing(self) -> HealingCounts:
-        """Counts of moving and waiting partitions, for metrics; zeros where this broker does not lead."""
+        """Counts of partitions that move or are to be restored; zeros unless this broker leads."""
         if not self._group.is_ready:
             return HealingCounts()
         image = self._machine.image
         return healing_counts(image, leaving_brokers(image, self._dead_now()))
 
     def wanted_voters(self) -> frozenset[NodeId] | None:
-        """The target voters of the metadata group; None where this broker does not lead it."""
+        """The target voters of the metadata group; None if this broker does not lead the group."""
         image = self._machine.image
         if not self._group.is_ready or not image.bootstrap_id:
             return None
@@ -227,7 +227,7 @@ class ActiveController:
         return command
 
     async def run(self) -> None:
-        """Do the periodic duties, until cancelled."""
+        """Do the controller's periodic duties, until cancelled."""
         while True:
             await asyncio.sleep(self._settings.duty_interval_ms / 1000)
             self._note_who_is_heard()
@@ -270,7 +270,10 @@ class ActiveController:
         ]
 
     async def _heal(self) -> None:
-        """Begin to move replicas away from leaving brokers; stop when the set of leaving brokers changes."""
+        """Begin to move replicas away from leaving brokers.
+
+        Stop if the set of leaving brokers changes meanwhile.
+        """
         for move in self._healing_due():
             self._note_who_is_heard()
             if leaving_brokers(self._machine.image, self._dead_now()) != self._leaving:
@@ -324,7 +327,7 @@ class ActiveController:
         return moves
 
     async def _balance(self) -> None:
-        """Carry out the plan in the metadata; if there is none, start one when it is due."""
+        """Continue the plan in the metadata; without a plan, begin one if an automatic plan is due."""
         image, view = self._machine.image, self._view()
         if not self._group.is_ready or not image.bootstrap_id:
             return
@@ -346,7 +349,7 @@ class ActiveController:
             _log.info("the brokers are not balanced now: %s", error)
 
     async def _raise_feature_level(self) -> None:
-        """Raise the feature level once all brokers support a higher level."""
+        """Raise the cluster's feature level once all brokers support a higher level."""
         if not self._group.is_ready or not self._machine.image.bootstrap_id:
             return
         command = await self._levels.due(self._machine.image, self._silence.heard)
@@ -360,11 +363,11 @@ class ActiveController:
             _log.warning("feature level %d is in force: brokers of older releases cannot join", command.level)
 
     def _lacking_room(self) -> frozenset[NodeId]:
-        """The brokers that have had no room, or have been stopping, for ``NO_ROOM_MS``."""
+        """The brokers that have lacked room for replicas, or have been stopping, for ``NO_ROOM_MS``."""
         return frozenset(broker for broker, ms in self._without_room.silent_ms.items() if ms >= NO_ROOM_MS)
 
     def _dead_now(self) -> frozenset[NodeId]:
-        """The dead brokers whose replicas are restored."""
+        """The dead brokers whose replicas are to be restored on other brokers; empty if restoring is off."""
         settings = self._settings
         if not self._group.is_ready or not settings.restore_moves_max:
             return frozenset()

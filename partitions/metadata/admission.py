@@ -1,6 +1,6 @@
 """Decides which brokers may join the cluster: their ids and addresses must be unused.
 
-Also chooses the id of a broker without one. Leaves to others: which callers may ask
+The module also chooses a broker id if the request has none. Leaves to others: which callers may ask
 (``api.resources.joining``), the metadata of an admitted broker (``broker_commands``). Pure, like ``planner``.
 """
 
@@ -21,7 +21,7 @@ ANY_ID = NodeId(0)
 
 
 def check_admission(request: AdmitBroker, image: MetadataImage) -> AdmitBroker:
-    """The command for a request, with a broker id; a repeated request gets its first id again.
+    """The command that admits the broker, with a broker id; a repeated request gets its first id again.
 
     Raises ``InvalidRequest``, ``Conflict``.
     """
@@ -39,14 +39,14 @@ def check_admission(request: AdmitBroker, image: MetadataImage) -> AdmitBroker:
 
 
 def admitted(image: MetadataImage, admission_id: str) -> BrokerInfo | None:
-    """The broker that this request admitted, unless a later request replaced it."""
+    """The broker admitted by the request with this id, unless a later request has replaced that broker."""
     if not admission_id:
         return None  # the first brokers have an empty admission id
     return next((each for each in image.brokers.values() if each.admission_id == admission_id), None)
 
 
 def refusal(image: MetadataImage, command: AdmitBroker) -> RaftlogError | None:
-    """The error if a broker cannot be admitted, else None."""
+    """The error if the broker in ``command`` cannot be admitted, else None."""
     broker_id = command.broker_id
     if not 1 <= broker_id <= BROKER_ID_MAX:
         return InvalidRequest(f"broker_id is {broker_id}; choose 1 to {BROKER_ID_MAX}", field="broker_id")

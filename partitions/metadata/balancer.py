@@ -31,7 +31,7 @@ SHORT_PARTITIONS: Final = 200  # planning for up to this number blocks the loop 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BalancingSettings:
-    """Settings for when and how fast the active controller balances."""
+    """Settings for when the active controller balances the brokers, and how fast."""
 
     moves_max: int = (
         2  # replicas that a plan moves at a time; 0: only plans of operators, one replica at a time
@@ -42,7 +42,7 @@ class BalancingSettings:
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """State of the brokers as the active controller sees it."""
+    """The brokers that the active controller hears, and the brokers that it cannot use."""
 
     heard: frozenset[NodeId]
     leaving: frozenset[NodeId]  # dead or decommissioned
@@ -63,11 +63,11 @@ class Balancer:
         self._nothing_due_in: object = None
 
     def begin_again(self) -> None:
-        """Reset the time since the last change of the brokers: this controller does not lead."""
+        """Restart the time since the last change of the brokers, because this controller does not lead."""
         self._since_ms = None
 
     def next_of_plan(self, image: MetadataImage, view: BrokerView) -> list[MoveReplicas | EndPlan]:
-        """The commands that the plan in the metadata needs now; empty without a plan."""
+        """The commands to continue or end the plan in the metadata; empty if no plan or command is due."""
         state = (image.version, view)
         if image.plan is None or state == self._nothing_due_in:
             return []
@@ -78,7 +78,7 @@ class Balancer:
         return due
 
     def is_plan_due(self, image: MetadataImage, view: BrokerView, now_ms: float) -> bool:
-        """Whether to make a plan now; if so, the next one is due after ``after_ms`` at the earliest."""
+        """Whether to make a plan now; after True the method stays False for at least ``after_ms``."""
         is_calm = (
             image.plan is None
             and image.brokers is self._brokers

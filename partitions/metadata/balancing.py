@@ -51,7 +51,7 @@ Loads = Mapping[GroupId, PartitionLoad]
 
 
 class PlanProposal(msgspec.Struct, frozen=True, array_like=True):
-    """A plan that has not begun, with the bytes that each move copies, and the estimated time to copy."""
+    """A plan that has not begun, the bytes that each move copies, and the estimated time of all copies."""
 
     made_at: int  # the metadata version
     moves: tuple[PlannedMove, ...]
@@ -80,7 +80,7 @@ def plan_balancing(
 def propose(
     image: MetadataImage, brokers: Collection[NodeId], loads: Loads, copy_bytes_per_s: int
 ) -> PlanProposal:
-    """A plan and its cost: each preferred leader sends its copies at ``copy_bytes_per_s``."""
+    """A plan and its cost, if each preferred leader sends its copies at ``copy_bytes_per_s``."""
     moves = plan_balancing(image, brokers, loads)
     bytes_of = []
     sent: Counter[NodeId] = Counter()
@@ -94,7 +94,7 @@ def propose(
 
 
 class _Rows:
-    """The brokers of each partition while a plan is made."""
+    """The brokers of each partition while a plan is made, and what each broker holds and leads."""
 
     def __init__(self, image: MetadataImage, brokers: Collection[NodeId], loads: Loads) -> None:
         self._brokers = sorted(brokers)
@@ -124,7 +124,10 @@ class _Rows:
                 self._enter(key)
 
     def moves(self) -> tuple[PlannedMove, ...]:
-        """The moves of the changed partitions; moves that only change leaders, and copy nothing, first."""
+        """The moves of all changed partitions.
+
+        Moves that only change the leader, and so copy nothing, come first.
+        """
         changed = [key for key, row in self._rows.items() if tuple(row) != self._before[key]]
         changed.sort(key=lambda key: ({*self._rows[key]} != {*self._before[key]}, key))
         return tuple(
@@ -133,22 +136,25 @@ class _Rows:
         )
 
     def size_of(self, key: _Key) -> float:
-        """The size of a replica in bytes."""
+        """The size in bytes of one replica of the partition."""
         return self._loads[key].size_bytes
 
     def load_of(self, key: _Key) -> float:
-        """The records that a leader appends per second."""
+        """The records that the partition's leader appends per second."""
         return self._loads[key].records_per_s
 
     # Changes of one row.
 
     def can_move(self, key: _Key, giver: NodeId, taker: NodeId) -> bool:
-        """Whether a replica may move from ``giver`` to ``taker`` under the rule about racks."""
+        """Whether a replica may move from ``giver`` to ``taker``: the rule about racks allows it."""
         row = self._rows[key]
         return taker not in row and giver in row and self._may_enter(key, giver, self._racks[taker])
 
     def move(self, key: _Key, giver: NodeId, taker: NodeId) -> None:
-        """Move a replica from ``giver`` to ``taker``, which takes its place as preferred leader, too."""
+        """Move a replica from ``giver`` to ``taker``.
+
+        If ``giver`` is preferred leader, ``taker`` becomes preferred leader.
+        """
         self._leave(key)
         row = self._rows[key]
         row[row.index(giver)] = taker
@@ -160,7 +166,7 @@ class _Rows:
         return row[0] == giver and taker in row
 
     def promote(self, key: _Key, giver: NodeId, taker: NodeId) -> None:
-        """Make ``taker`` the preferred leader."""
+        """Make ``taker`` the preferred leader in place of ``giver``."""
         self._leave(key)
         row = self._rows[key]
         row.remove(taker)
@@ -168,12 +174,15 @@ class _Rows:
         self._enter(key)
 
     def movable(self, giver: NodeId, taker: NodeId) -> _Key | None:
-        """The cheapest replica to move: already moving or moving back, then a follower, then a small one."""
+        """The replica of ``giver`` that is cheapest to move to ``taker``, or None.
+
+        A replica that already moves, or would move back, is cheapest, then a follower, then a small replica.
+        """
         able = [key for key in self._open_to(giver, self._racks[taker]) if taker not in self._rows[key]]
         return min(able, key=lambda key: self._cost(key, giver, taker), default=None)
 
     def promotable(self, giver: NodeId, taker: NodeId) -> _Key | None:
-        """A partition with preferred leader ``giver`` that ``taker`` could lead; None if there is none."""
+        """A partition whose preferred leader is ``giver`` and which ``taker`` could lead, or None."""
         if giver not in self._promotions:
             found: dict[NodeId, _Key] = {}
             for key in self.led[giver]:
@@ -183,7 +192,7 @@ class _Rows:
         return self._promotions[giver].get(taker)
 
     def _open_to(self, giver: NodeId, rack: str) -> list[_Key]:
-        """The replicas of a broker that may move to a rack, whichever broker of the rack takes them."""
+        """The replicas of ``giver`` that the rule about racks allows to move to brokers of ``rack``."""
         found = self._open.get((giver, rack))
         if found is None:
             found = self._open[giver, rack] = [
@@ -220,7 +229,10 @@ class _Rows:
         choose: Callable[[NodeId, NodeId], _Key | None],
         shift: Callable[[_Key, NodeId, NodeId], None],
     ) -> None:
-        """Shift items along shortest paths until no broker has two more than one that it can reach."""
+        """Shift items until no broker has two items more than another broker that it can give items to.
+
+        Each shift takes a shortest path: a chain of brokers in which each gives an item to the next.
+        """
         while self._even_once(items, choose, shift):
             pass  # a shift may have opened a path for brokers that had none
 
@@ -230,7 +242,10 @@ class _Rows:
         choose: Callable[[NodeId, NodeId], _Key | None],
         shift: Callable[[_Key, NodeId, NodeId], None],
     ) -> bool:
-        """Shift items until each donor is stuck or balanced; return whether any item was shifted."""
+        """Shift items until each broker with too many is balanced or has no path.
+
+        Return whether any item was shifted.
+        """
         fixed = self._fixed if items is self.held else self._fixed_led
         stuck: set[NodeId] = set()
         has_shifted = False
@@ -256,9 +271,9 @@ class _Rows:
         count: Callable[[NodeId], int],
         choose: Callable[[NodeId, NodeId], _Key | None],
     ) -> tuple[list[tuple[_Key, NodeId, NodeId]], set[NodeId]]:
-        """The shortest path of shifts to a broker with two items fewer, and the brokers reached.
+        """The shortest chain of shifts from ``donor`` to a broker with at least two items fewer.
 
-        Without such a broker the path is empty.
+        Empty if there is no such broker. The second value has all brokers that a chain can reach.
         """
         by_count = sorted(self._brokers, key=lambda node: (count(node), node))
         came: dict[NodeId, list[tuple[_Key, NodeId, NodeId]]] = {donor: []}
@@ -282,7 +297,7 @@ class _Rows:
         weight: Callable[[_Key], float],
         apart_min: float,
     ) -> None:
-        """Exchange items between the heaviest and the lightest broker while they differ by too much."""
+        """Exchange items between the heaviest and the lightest broker until their weights differ little."""
         if len(self._brokers) < 2:
             return
         bound = BEGINS_ABOVE

@@ -22,9 +22,9 @@ Applied = tuple[MetadataImage, BrokerInfo | RaftlogError]
 
 
 def admit(image: MetadataImage, command: AdmitBroker, version: int) -> Applied:
-    """Add a broker that may join; a running process with this id is superseded.
+    """Add a broker that is allowed to join; a running process with the broker's id is superseded.
 
-    The disk id stays, so that a new disk is noticed when the broker registers.
+    The disk id in the metadata stays, so that a new disk is noticed when the broker registers.
     """
     known = admitted(image, command.admission_id)
     if known is not None:
@@ -93,7 +93,10 @@ def drain(image: MetadataImage, version: int, broker_id: NodeId, *, draining: bo
 
 
 def decommission(image: MetadataImage, version: int, broker_id: NodeId, *, decommissioned: bool) -> Applied:
-    """Decommission a broker, or put it back into use; it drains exactly while it is decommissioned."""
+    """Decommission a broker, or return it to use.
+
+    A broker drains from its decommissioning until its return.
+    """
     return _change(
         image,
         version,

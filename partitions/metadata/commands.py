@@ -53,14 +53,14 @@ class UnfenceBroker(msgspec.Struct, frozen=True, array_like=True, tag="unfence_b
 
 
 class DrainBroker(msgspec.Struct, frozen=True, array_like=True, tag="drain_broker"):
-    """Place no new replicas on this broker, or allow them again."""
+    """Stop placing new replicas on this broker, or allow new replicas again."""
 
     broker_id: NodeId
     draining: bool = True
 
 
 class DecommissionBroker(msgspec.Struct, frozen=True, array_like=True, tag="decommission_broker"):
-    """Move the replicas of this broker to other brokers and place none there, or put it back into use."""
+    """Move all replicas of this broker to other brokers and place no more here, or return it to use."""
 
     broker_id: NodeId
     decommissioned: bool = True
@@ -103,7 +103,7 @@ class DeleteTopic(msgspec.Struct, frozen=True, array_like=True, tag="delete_topi
 
 
 class AlterTopicConfig(msgspec.Struct, frozen=True, array_like=True, tag="alter_topic_config"):
-    """Set new values for some keys; ``None`` resets a key to its default."""
+    """Set new values of some of a topic's settings; ``None`` resets a setting to its default."""
 
     name: str
     changes: dict[str, int | str | None]
@@ -112,7 +112,10 @@ class AlterTopicConfig(msgspec.Struct, frozen=True, array_like=True, tag="alter_
 
 
 class AddPartitions(msgspec.Struct, frozen=True, array_like=True, tag="add_partitions"):
-    """Add partitions to a topic that has ``expected``: a row of brokers for each, preferred leader first."""
+    """Add partitions to a topic that has ``expected`` partitions.
+
+    ``placement`` has a row of brokers for each new partition, preferred leader first.
+    """
 
     name: str
     topic_id: TopicId
@@ -123,7 +126,7 @@ class AddPartitions(msgspec.Struct, frozen=True, array_like=True, tag="add_parti
 
 
 class DecommissionPartitions(msgspec.Struct, frozen=True, array_like=True, tag="decommission_partitions"):
-    """Let the first ``writable`` partitions accept records, in place of the first ``expected``.
+    """Make the first ``writable`` partitions accept records, if the first ``expected`` accept records now.
 
     If ``writable`` is above ``expected``, the command ends the decommissioning of the partitions between.
     """
@@ -137,7 +140,7 @@ class DecommissionPartitions(msgspec.Struct, frozen=True, array_like=True, tag="
 
 
 class RemovePartition(msgspec.Struct, frozen=True, array_like=True, tag="remove_partition"):
-    """Remove a decommissioned partition: its leader reports that it has no record left."""
+    """Remove a decommissioned partition, because its leader reports that no record is left."""
 
     name: str
     topic_id: TopicId
@@ -155,7 +158,7 @@ class AllocateProducerIds(msgspec.Struct, frozen=True, array_like=True, tag="all
 
 
 class SetClusterId(msgspec.Struct, frozen=True, array_like=True, tag="set_cluster_id"):
-    """First command of a metadata log; repeating it changes nothing."""
+    """Set the cluster's id: the first command of a metadata log. A repeated command changes nothing."""
 
     cluster_id: str
     bootstrap_id: str
@@ -163,7 +166,7 @@ class SetClusterId(msgspec.Struct, frozen=True, array_like=True, tag="set_cluste
 
 
 class SetFeatureLevel(msgspec.Struct, frozen=True, array_like=True, tag="set_feature_level"):
-    """Raise the feature level: all brokers support this level. The level never falls."""
+    """Raise the cluster's feature level to a level that all brokers support. The level never falls."""
 
     level: int
 
@@ -177,13 +180,13 @@ class StartPlan(msgspec.Struct, frozen=True, array_like=True, tag="start_plan"):
 
 
 class EndPlan(msgspec.Struct, frozen=True, array_like=True, tag="end_plan"):
-    """End the plan, which is complete or cancelled: no further move of it begins."""
+    """End the plan, which is complete or cancelled. Moves of the plan that have not begun never begin."""
 
     version: int
 
 
 class SetReplicas(msgspec.Struct, frozen=True, array_like=True, tag="set_replicas"):
-    """Set the target voters of a partition, if its present target is ``expected``."""
+    """Set the target voters of a partition, if its current target is ``expected``."""
 
     name: str
     topic_id: TopicId
@@ -193,7 +196,7 @@ class SetReplicas(msgspec.Struct, frozen=True, array_like=True, tag="set_replica
 
 
 class ReplicasChanged(msgspec.Struct, frozen=True, array_like=True, tag="replicas_changed"):
-    """Report the voters of a partition since the committed ``membership_index`` of its log."""
+    """Report the voters of a partition according to the membership at ``membership_index`` of its log."""
 
     name: str
     topic_id: TopicId
@@ -205,7 +208,7 @@ class ReplicasChanged(msgspec.Struct, frozen=True, array_like=True, tag="replica
 
 
 class RecoveredUnsafely(msgspec.Struct, frozen=True, array_like=True, tag="recovered_unsafely"):
-    """Continue a partition with the survivor's log in a new group, and abandon its former group."""
+    """Continue a partition in a new group with one surviving replica's log, and abandon its former group."""
 
     name: str
     topic_id: TopicId
@@ -248,7 +251,7 @@ COMMANDS: Final[tuple[type[Command], ...]] = get_args(Command)
 
 @dataclass(frozen=True, slots=True)
 class UnknownCommand:
-    """A command that this version cannot decode, and the reason."""
+    """A command that this release cannot decode, and the reason."""
 
     reason: str
 

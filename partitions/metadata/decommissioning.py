@@ -21,7 +21,7 @@ NAMED_MAX: Final = 5  # topics that a message names
 
 
 def check_decommission(request: DecommissionBroker, image: MetadataImage) -> DecommissionBroker:
-    """The command for a request.
+    """Return the command for a request to decommission a broker, or to recommission it.
 
     Raises ``InvalidRequest`` for an unknown broker, and ``Conflict`` if a partition of the broker has more
     replicas than the other brokers can hold.
@@ -47,7 +47,7 @@ def check_decommission(request: DecommissionBroker, image: MetadataImage) -> Dec
 
 
 def check_drain(request: DrainBroker, image: MetadataImage) -> DrainBroker:
-    """The command for a request.
+    """Return the command for a request to drain a broker, or to end its drain.
 
     Raises ``InvalidRequest`` for an unknown broker, and ``Conflict`` if another broker is draining or down
     and the remaining brokers cannot hold a topic.
@@ -96,7 +96,7 @@ def _that_take_replicas(image: MetadataImage, *, without: NodeId) -> list[NodeId
 
 
 def _factors(replicas: dict[str, int]) -> str:
-    """A text that lists the topics by replication factor."""
+    """A text that groups the topics by replication factor."""
     by_factor: dict[int, list[str]] = {}
     for name, factor in sorted(replicas.items()):
         by_factor.setdefault(factor, []).append(repr(name))

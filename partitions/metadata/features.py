@@ -18,22 +18,23 @@ from raftlog.types import NodeId
 
 FIRST: Final = 1
 PLANS: Final = 2
-"""Level of plans in the metadata (``plans``)."""
+"""Feature level that plans in the metadata need (``plans``)."""
 DECOMMISSIONED_PARTITIONS: Final = 2
-"""Level of partitions that refuse records and are removed later (``shrink_planner``)."""
+"""Feature level that decommissioned partitions need (``shrink_planner``)."""
 
 FORGETTING: Final = 4
-"""Level of removing brokers from the metadata (``forgetting``), and of keeping replaced targets until a later
-target is reached, so that an unsafe recovery may choose their brokers. Level 3 removed brokers without
-keeping targets; no release had it.
+"""Feature level that two features need: brokers are removed from the metadata (``forgetting``), and replaced
+targets are kept until a later target is reached, so that an unsafe recovery may choose their brokers.
+
+Level 3 removed brokers without keeping targets; no release had level 3.
 """
 
 NEWEST: Final = 4
-"""Level of this release."""
+"""Highest feature level that this release supports."""
 
 
 def check_feature(image: MetadataImage, level: int) -> None:
-    """Raise ``Conflict`` while the cluster has a lower level than the feature needs."""
+    """Raise ``Conflict`` if the cluster's feature level is below ``level``, which a feature needs."""
     if image.feature_level < level:
         raise Conflict(
             f"this needs feature level {level}, but the cluster has {image.feature_level}: run a newer "
@@ -43,7 +44,7 @@ def check_feature(image: MetadataImage, level: int) -> None:
 
 
 def check_broker(image: MetadataImage, broker_id: NodeId, level: int) -> None:
-    """Raise ``InvalidRequest`` for a broker that does not support the level in force."""
+    """Raise ``InvalidRequest`` if ``level``, the broker's highest, is below the cluster's feature level."""
     if level < image.feature_level:
         raise InvalidRequest(
             f"broker {broker_id} has feature level {level}, but the cluster has {image.feature_level}: "

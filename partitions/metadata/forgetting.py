@@ -23,7 +23,10 @@ NAMED_MAX = 5  # partitions that a message names
 
 
 def check_forget(request: ForgetBroker, image: MetadataImage) -> ForgetBroker:
-    """The command for a request; repeating it changes nothing. Raises ``BrokerNotFound``, ``Conflict``."""
+    """Return the command that removes a broker. A repeated request is no error.
+
+    Raises ``BrokerNotFound``, ``Conflict``.
+    """
     check_feature(image, FORGETTING)
     if request.broker_id in image.forgotten:
         return request
@@ -45,7 +48,7 @@ def check_out_of_use(
     dead: Collection[NodeId],
     is_heard: bool,
 ) -> None:
-    """Raise ``Conflict`` for a broker that is heard, votes on metadata, or may come back."""
+    """Raise ``Conflict`` if the broker is heard, votes in the metadata group, or may come back."""
     broker_id = command.broker_id
     broker = image.brokers.get(broker_id)
     if broker is None:
@@ -68,7 +71,7 @@ def check_out_of_use(
 
 
 def refusal_to_forget(image: MetadataImage, command: ForgetBroker) -> RaftlogError | None:
-    """The error if the metadata forbid the removal, else None."""
+    """The error if the state in the metadata forbids to remove the broker, else None."""
     broker_id = command.broker_id
     broker = image.brokers.get(broker_id)
     if broker is None:
@@ -97,7 +100,7 @@ def refusal_to_forget(image: MetadataImage, command: ForgetBroker) -> RaftlogErr
 
 
 def check_not_removed(image: MetadataImage, broker_id: NodeId) -> None:
-    """Raise ``Conflict`` for a process of a broker that was removed."""
+    """Raise ``Conflict`` if the broker was removed: its processes may not join again."""
     if broker_id in image.forgotten:
         raise removed_for_good(broker_id)
 

@@ -1,14 +1,14 @@
 """Plans the moves of replicas away from dead and decommissioned brokers; pure, for the active controller.
 
-It also adds replicas to internal topics that were created while the cluster had too few brokers.
+The module also adds replicas to internal topics that were created while the cluster had too few brokers.
 
 Decides: which brokers are dead, which partitions come first, and which brokers take the new replicas. Leaves
 to others: measuring silence (``silence``), moving (``partitions.reassignment``), and the members of the
 metadata group (``voters``).
 
 - A broker leaves when it is dead or decommissioned. It is dead when it is fenced and has been silent for
-  ``restore_after_ms``. The target of each of its partitions names another broker in its place, so the number
-  of replicas stays. A move under way gets another target if it leads to a broker that leaves, has no room or
+  ``restore_after_ms``. In the target of each of its partitions another broker takes its place, so the number
+  of replicas stays. A move under way gets another target if a broker in its target leaves, has no room, or
   does not open its new replica (``refusals``). Other moves under way stay.
 - Partitions with the fewest live replicas come first. At most ``moves_max`` moves are under way at a time,
   including moves of operators, excluding moves that cannot end now.
@@ -18,7 +18,8 @@ metadata group (``voters``).
 - A partition of an internal topic gets ``DEFAULT_REPLICAS`` once that many brokers are in use and have room.
 - A partition without a live majority of its voters cannot move; without a free broker it waits.
 
-Each plan depends on the present state only: when a broker returns, moves that have not begun do not begin.
+Each plan depends on the current state only: when a broker returns, its remaining replicas stay where they
+are.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def plan_healing(
 ) -> list[MoveReplicas]:
     """The moves to begin now, most urgent first. Brokers ``without_room`` cannot store new replicas now.
 
-    With ``moves_max`` 0 only decommissioned brokers are replaced, one partition at a time.
+    With ``moves_max`` 0 only replicas on decommissioned brokers are replaced, one partition at a time.
     """
     unable = _Unable(without_room, refused)
     replaced = unable if moves_max else _Unable(frozenset(), ())
@@ -107,9 +108,10 @@ def plan_healing(
 
 @dataclass(frozen=True, slots=True)
 class HealingCounts:
-    """Numbers of partitions that move, and of partitions to restore.
+    """The number of partitions that move, and the number of partitions to restore.
 
-    A partition is to be restored if it has a replica on a leaving broker, or is internal with too few.
+    A partition is to be restored if it has a replica on a leaving broker, or too few replicas of an internal
+    topic.
     """
 
     moving: int = 0
@@ -117,7 +119,7 @@ class HealingCounts:
 
 
 def healing_counts(image: MetadataImage, leaving: Collection[NodeId]) -> HealingCounts:
-    """Count the partitions that move, and the partitions to restore, even if no move is possible now."""
+    """Count the partitions that move, and the partitions to restore, even if these cannot move now."""
     partitions, grows = list(_partitions(image)), _can_grow(image)
     return HealingCounts(
         sum(bool(partition.target) for _, partition in partitions),
@@ -138,7 +140,7 @@ def _missing(topic: TopicInfo, partition: PartitionInfo) -> int:
 
 
 class _Unable:
-    """The brokers that cannot take new replicas now: without room, or reported by leaders."""
+    """The brokers that cannot take new replicas now: without room, or reported by a leader as refusing."""
 
     def __init__(self, without_room: frozenset[NodeId], refused: Refused) -> None:
         self.brokers = without_room.union(report.broker_id for report in refused)
@@ -146,7 +148,7 @@ class _Unable:
         self._refused = refused
 
     def of(self, topic: TopicInfo, partition: PartitionInfo) -> frozenset[NodeId]:
-        """The brokers that cannot take the new replica of the present move of ``partition``."""
+        """The new brokers in the target of ``partition`` that cannot take its replica."""
         if not partition.target:
             return frozenset()
         refusing = {
@@ -162,7 +164,10 @@ class _Unable:
 def _endangered(
     image: MetadataImage, leaving: frozenset[NodeId], unable: _Unable, *, grows: bool
 ) -> list[tuple[TopicInfo, PartitionInfo]]:
-    """The movable partitions with a leaving or unable target or too few replicas; fewest alive first."""
+    """The movable partitions whose target has a leaving or unable broker or too few replicas.
+
+    Partitions with the fewest live replicas come first.
+    """
     found = [
         (topic, partition)
         for topic, partition in _partitions(image)
@@ -185,10 +190,10 @@ def _restored(
     load: Mapping[NodeId, int],
     missing: int,
 ) -> tuple[NodeId, ...]:
-    """The target with leaving brokers replaced, as far as candidates suffice.
+    """The partition's target, with a candidate in place of each leaving broker, as far as candidates suffice.
 
-    It has ``missing`` brokers more if candidates suffice for all, else none: two replicas are less available
-    than one. Replicas that stay come first, so that one of them leads.
+    The result has ``missing`` more brokers only if the candidates suffice for all of them: two replicas are
+    less available than one. Replicas that stay come first, so that one of them leads.
     """
     row = [node for node in partition.target_replicas if node not in leaving]
     lost = [node for node in partition.target_replicas if node in leaving]
@@ -208,7 +213,7 @@ def _restored(
 
 
 def _is_moving(image: MetadataImage, topic: TopicInfo, partition: PartitionInfo, unable: _Unable) -> bool:
-    """Whether the partition has a move under way that can end now."""
+    """Whether the partition has a move under way that can end with the brokers that are alive now."""
     return (
         bool(partition.target) and has_majority(image, partition.replicas) and not unable.of(topic, partition)
     )

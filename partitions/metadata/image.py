@@ -16,7 +16,10 @@ _FIRST_OFFSET = Offset(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerInfo:
-    """One broker. ``incarnation`` changes with each start of its process, and is empty before the first."""
+    """One broker.
+
+    ``incarnation`` changes with each start of its process, and is empty before the first start.
+    """
 
     broker_id: NodeId
     incarnation: str
@@ -33,7 +36,7 @@ class BrokerInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsafeRecovery:
-    """Record of one recovery of a partition without its majority."""
+    """Record of one unsafe recovery: a partition continued without a majority of its replicas."""
 
     survivor: NodeId
     lost: tuple[NodeId, ...]  # the voters that did not answer
@@ -47,7 +50,7 @@ class UnsafeRecovery:
 class PartitionInfo:
     """One partition and its replicas; ``replicas[0]`` is the preferred leader.
 
-    ``replicas`` are the voters that a leader last reported; the group's own log has the present voters.
+    ``replicas`` are the voters that a leader last reported; the log of the Raft group has the current voters.
     """
 
     partition: int
@@ -66,29 +69,34 @@ class PartitionInfo:
 
     @property
     def log_number(self) -> int:
-        """Number of the partition's log: each removal and each unsafe recovery begins another log."""
+        """Number of the partition's log.
+
+        Each removal and each unsafe recovery of the partition begins another log.
+        """
         return self.earlier_logs + len(self.unsafe_recoveries)
 
     @property
     def all_replicas(self) -> tuple[NodeId, ...]:
-        """The brokers that have a replica, or will have one after the current move."""
+        """The brokers that have a replica now or get one by the current move."""
         return (*self.replicas, *(node for node in self.target if node not in self.replicas))
 
     @property
     def possible_replicas(self) -> frozenset[NodeId]:
         """The brokers that may have a replica, including brokers of replaced targets.
 
-        A leader may have reached a target that was replaced later, without having reported it yet.
+        A leader may have given a replica to a broker of an earlier target without having reported that yet.
         """
         return frozenset((*self.all_replicas, *self.added))
 
     @property
     def target_replicas(self) -> tuple[NodeId, ...]:
-        """The voters once no move is under way."""
+        """The voters that the partition has once no move is under way."""
         return self.target or self.replicas
 
     def continues(self, earlier: PartitionInfo) -> bool:
-        """Whether the partition continues the log of ``earlier``, in its group or after unsafe recoveries."""
+        """Whether the partition continues the log of ``earlier``, in its Raft group or after unsafe
+        recoveries.
+        """
         known = len(earlier.unsafe_recoveries)
         is_recovered = len(self.unsafe_recoveries) > known
         is_after = self.unsafe_recoveries[:known] == earlier.unsafe_recoveries
@@ -96,13 +104,16 @@ class PartitionInfo:
         return self.group_id == earlier.group_id or (is_same_partition and is_recovered and is_after)
 
     def is_initial(self, node: NodeId) -> bool:
-        """Whether a new replica on ``node`` starts with the group's first membership."""
+        """Whether a new replica on ``node`` starts with the first membership of its Raft group."""
         return node in self.replicas and node not in self.added and self.membership_index < 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovedPartition:
-    """A decommissioned partition that was removed. A later partition of its number continues its offsets."""
+    """A decommissioned partition that was removed.
+
+    A later partition with its number continues its offsets.
+    """
 
     partition: int
     records_end: Offset  # one past its newest record
@@ -112,7 +123,7 @@ class RemovedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicInfo:
-    """One topic. ``version`` is the metadata version that last changed it (its ETag)."""
+    """One topic. ``version`` is the metadata version of the topic's last change; it is the topic's ETag."""
 
     name: str
     topic_id: TopicId
@@ -128,14 +139,14 @@ class TopicInfo:
 
     @property
     def writable_partitions(self) -> int:
-        """The number of partitions that accept records: all before the decommissioned ones at the end."""
+        """The number of partitions that accept records: all but the decommissioned partitions at the end."""
         count = len(self.partitions)
         while count and self.partitions[count - 1].is_decommissioned:
             count -= 1
         return count
 
     def removed_partition(self, number: int) -> RemovedPartition | None:
-        """The last removed partition of this number, or None."""
+        """The removed partition with this number, the last if there are several, or None."""
         return next((each for each in self.removed if each.partition == number), None)
 
     @property
@@ -145,7 +156,10 @@ class TopicInfo:
 
 
 class PlannedMove(msgspec.Struct, frozen=True, array_like=True):
-    """The move of one partition in a plan: present and target replicas, preferred leader first."""
+    """The move of one partition in a plan, from ``replicas`` to ``target``.
+
+    Both lists begin with the preferred leader.
+    """
 
     name: str
     topic_id: TopicId
@@ -180,14 +194,17 @@ class MetadataImage:
     """Removed brokers, each with the id of the request that admitted it. Their ids are never used again."""
 
     def is_in_use(self, node: NodeId) -> bool:
-        """Whether a broker has registered and is not decommissioned, or is not in the metadata yet."""
+        """Whether a broker has registered and is not decommissioned.
+
+        True also for a broker not yet in the metadata.
+        """
         broker = self.brokers.get(node)
         if broker is None:
             return node not in self.forgotten
         return bool(broker.incarnation) and not broker.decommissioned
 
     def replicas_on(self, node: NodeId) -> int:
-        """The number of replicas that a broker has, will have, or may have."""
+        """The number of replicas that a broker has, gets by current moves, or may have by earlier targets."""
         return sum(
             node in partition.possible_replicas
             for topic in self.topics.values()

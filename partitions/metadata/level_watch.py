@@ -1,7 +1,7 @@
 """Asks all brokers for their feature levels while the cluster has a lower level than this broker.
 
-Decides: when to ask, and that the level stays while a broker is missing or does not answer. Leaves to others:
-the meaning of a level (``features``), and writing it (``active``).
+Decides: when to ask, and that the cluster's level stays while a broker is missing or does not answer. Leaves
+to others: the meaning of a level (``features``), and writing the new level (``active``).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.types import NodeId
 
 FEATURES: Final = Service("cluster.features", CallClass.METADATA)
-"""Call that returns a broker's feature level. A broker without this call has the first level."""
+"""Call that returns the highest feature level of a broker. A broker without this call has the first level."""
 
 ASK_AGAIN_S: Final = 2.0
 ASK_TIMEOUT_MS: Final = 2000
 
 
 class LevelWatch:
-    """Finds out when all brokers support a higher feature level."""
+    """Asks brokers for their feature levels, to find out when all of them support a higher level."""
 
     def __init__(self, host: GroupHost, level: int) -> None:
         self._host = host
@@ -34,7 +34,7 @@ class LevelWatch:
         self._asked_at = float("-inf")
 
     async def due(self, image: MetadataImage, heard: frozenset[NodeId]) -> SetFeatureLevel | None:
-        """The command that raises the level, if all brokers in use support a higher one; else None."""
+        """The command that raises the feature level if all brokers in use support a higher level, or None."""
         brokers = [node for node in image.brokers if image.is_in_use(node)]
         now = self._host.clock.monotonic()
         is_due = image.feature_level < self._level and now - self._asked_at >= ASK_AGAIN_S

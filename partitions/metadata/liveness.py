@@ -22,7 +22,7 @@ def decide(
     *,
     broker_timeout_ms: float,
 ) -> list[FenceBroker | UnfenceBroker]:
-    """The commands that fence silent brokers, and unfence brokers that were heard at the last look."""
+    """The commands that fence silent brokers, and unfence brokers that were heard at the last check."""
     commands: list[FenceBroker | UnfenceBroker] = []
     for broker_id in sorted(image.brokers):
         broker = image.brokers[broker_id]

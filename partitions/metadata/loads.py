@@ -1,6 +1,6 @@
-"""Collects the load of each partition from the brokers that lead them.
+"""Collects the load of each partition from the broker that leads it.
 
-Decides: that a broker without an answer is left out. Leaves to others: measuring the load
+Decides: that the loads of a broker that does not answer are left out. Leaves to others: measuring the load
 (``partitions.reassignment.load_meter``) and the moves that follow (``balancing``).
 """
 
@@ -25,7 +25,7 @@ LoadsHere = Callable[[], Loads]
 
 
 async def collect_loads(host: GroupHost, brokers: Collection[NodeId], here: LoadsHere) -> Loads:
-    """Ask ``brokers`` for the loads of the partitions they lead; brokers without an answer are left out."""
+    """Ask ``brokers`` for the loads of the partitions they lead; skip brokers that do not answer."""
 
     async def ask(node: NodeId) -> Loads:
         if node == host.node_id:

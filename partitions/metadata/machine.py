@@ -1,7 +1,7 @@
-"""State machine of the metadata group: each command makes a new image from the present image.
+"""State machine of the metadata group: each command makes a new image from the current image.
 
-Decides: which commands are carried out, topic and group ids, and which of two requests gets a name. Leaves to
-others: good choices (``planner``), the order of commands (Raft).
+Decides: which commands are carried out, topic and group ids, and which of two requests for one name gets the
+name. Leaves to others: good choices (``planner``), the order of commands (Raft).
 
 Total and deterministic: each command in a committed batch is carried out, or is answered with an error and
 changes nothing. Images are immutable; a new image shares all unchanged parts, so a command copies at most one
@@ -63,7 +63,9 @@ from raftlog.types import GroupId, NodeId, ProducerId, TopicId
 DELETED_REMEMBERED: Final = 1000  # creation ids of deleted topics; a late repeated creation is refused
 
 Reply = TopicInfo | BrokerInfo | range | int | RaftlogError
-"""Result of a command: the topic or broker after it, a block of ids, the metadata version, or an error."""
+"""Result of a command: the topic or broker after the command, a block of ids, the metadata version, or an
+error.
+"""
 
 
 class MetadataMachine:
@@ -74,7 +76,7 @@ class MetadataMachine:
         self._listeners: list[Callable[[MetadataImage], None]] = []
 
     def subscribe(self, listener: Callable[[MetadataImage], None]) -> None:
-        """Call ``listener`` with every new image. It must neither block nor raise."""
+        """Call ``listener`` with every new image. The listener must neither block nor raise."""
         self._listeners.append(listener)
 
     def apply(self, entry: Batch) -> Reply:
@@ -94,11 +96,11 @@ class MetadataMachine:
         return reply
 
     def snapshot(self) -> bytes:
-        """Encode the image with a format version: equal bytes on every replica."""
+        """Encode the image and a format version. All replicas give equal bytes for equal images."""
         return encode_image(self.image)
 
     def restore(self, snapshot: bytes) -> None:
-        """Replace the image by that in ``snapshot``; empty bytes stand for the initial image."""
+        """Replace the image by the image in ``snapshot``; empty bytes stand for the initial image."""
         self.restoring(snapshot)()
 
     def restoring(self, snapshot: bytes) -> Callable[[], None]:
@@ -119,7 +121,7 @@ class MetadataMachine:
 def apply_command(
     image: MetadataImage, command: Command | UnknownCommand, version: int
 ) -> tuple[MetadataImage, Reply]:
-    """The image after a command (with ``version`` if the command changed it), and the proposer's reply."""
+    """The image after a command, and the reply to its proposer. A changed image has the given ``version``."""
     match command:
         case RegisterBroker():
             return broker_commands.register(image, command, version)
@@ -224,7 +226,10 @@ def _create_topic(image: MetadataImage, command: CreateTopic, version: int) -> t
 def _add_partitions(
     image: MetadataImage, command: AddPartitions, version: int
 ) -> tuple[MetadataImage, Reply]:
-    """Add partitions; a topic that already has the resulting number of partitions stays as it is."""
+    """Add partitions to a topic.
+
+    A topic that already has the resulting number of partitions is not changed.
+    """
     found = _find_topic(image, command.name, command.topic_id)
     if isinstance(found, RaftlogError):
         return image, found
@@ -263,13 +268,16 @@ def _shrink(
 
 
 def _new_topic_id(image: MetadataImage, version: int, creation_id: str) -> TopicId:
-    """Make a topic id that no other command makes: it depends on the log and the index of the command."""
+    """Make a topic id that is unique to this command: it depends on the log's id and the command's index."""
     source = f"{image.bootstrap_id} {version} {creation_id}"
     return TopicId(hashlib.blake2b(source.encode(), digest_size=16).hexdigest())
 
 
 def _refused(command: CreateTopic) -> InvalidRequest | None:
-    """Refuse names that no planner writes and no image may hold, because names become paths."""
+    """The error for an invalid topic name or creation id, or None.
+
+    Names are checked because they become paths.
+    """
     try:
         check_name(command.name, internal=True)
     except InvalidRequest as error:
@@ -280,7 +288,7 @@ def _refused(command: CreateTopic) -> InvalidRequest | None:
 
 
 def _refused_rows(image: MetadataImage, placement: tuple[tuple[NodeId, ...], ...]) -> InvalidRequest | None:
-    """Refuse rows unless each names different registered brokers."""
+    """The error unless all rows of ``placement`` are equally long and name different registered brokers."""
     if not placement or not placement[0]:
         return InvalidRequest("placement is empty, or a partition has no replicas", field="placement")
     factor = len(placement[0])
@@ -376,7 +384,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(_Snapshot)
 
 
 def encode_image(image: MetadataImage) -> bytes:
-    """Encode an image; equal images give equal bytes."""
+    """Encode an image as a snapshot; equal images give equal bytes."""
     return _ENCODER.encode(
         _Snapshot(
             image.feature_level,
@@ -395,7 +403,10 @@ def encode_image(image: MetadataImage) -> bytes:
 
 
 def decode_image(data: bytes) -> MetadataImage:
-    """Decode an image. Raises ``InvariantViolated`` for other bytes, since their checksum was correct."""
+    """Decode an image.
+
+    Raises ``InvariantViolated`` for malformed bytes: their checksum was already found correct.
+    """
     try:
         found = _DECODER.decode(data)
     except msgspec.DecodeError as error:

@@ -19,7 +19,7 @@ from raftlog.wire.limits import REPLICAS_MAX
 
 
 class MoveReplicas(msgspec.Struct, frozen=True, array_like=True, tag="move_replicas"):
-    """A request for exactly these replicas, or for the present target with one replica more or less."""
+    """A request for exactly these replicas, or for one replica more or less than the current target has."""
 
     name: str
     partition: int
@@ -31,7 +31,7 @@ class MoveReplicas(msgspec.Struct, frozen=True, array_like=True, tag="move_repli
 
 
 def plan_move(request: MoveReplicas, image: MetadataImage) -> SetReplicas:
-    """The command for a request.
+    """The command that carries out the request.
 
     Raises ``InvalidRequest``, ``Conflict``, ``PreconditionFailed``, ``TopicNotFound``, ``PartitionNotFound``.
     """
@@ -63,7 +63,7 @@ def plan_move(request: MoveReplicas, image: MetadataImage) -> SetReplicas:
 
 
 def check_recovery(command: RecoveredUnsafely, image: MetadataImage) -> RecoveredUnsafely:
-    """Return the command, or raise ``Conflict`` if a majority of the replicas is alive."""
+    """Return ``command``, or raise ``Conflict`` if a majority of the partition's replicas is alive."""
     _, partition = find(image, command.name, command.partition, command.topic_id)
     all_replicas = [node for node in partition.replicas if node not in partition.added]
     alive = alive_of(image, all_replicas)
@@ -84,12 +84,15 @@ def alive_of(image: MetadataImage, nodes: Iterable[NodeId]) -> list[NodeId]:
 
 
 def has_majority(image: MetadataImage, voters: Sequence[NodeId]) -> bool:
-    """Whether more than half of these brokers count as alive."""
+    """Whether more than half of ``voters`` count as alive."""
     return 2 * len(alive_of(image, voters)) > len(voters)
 
 
 def find_topic(image: MetadataImage, name: str, topic_id: TopicId | None = None) -> TopicInfo:
-    """The topic of this name, and of ``topic_id`` unless that is None. Raises ``TopicNotFound``."""
+    """The topic with this name.
+
+    Raises ``TopicNotFound`` if no topic has the name, or if the topic has another id than ``topic_id``.
+    """
     topic = image.topics.get(name)
     if topic is None:
         raise TopicNotFound(f"there is no topic {name!r}", topic=name)
@@ -101,7 +104,7 @@ def find_topic(image: MetadataImage, name: str, topic_id: TopicId | None = None)
 def find(
     image: MetadataImage, name: str, number: int, topic_id: TopicId | None = None
 ) -> tuple[TopicInfo, PartitionInfo]:
-    """A topic and one partition of it. Raises ``TopicNotFound`` or ``PartitionNotFound``."""
+    """A topic and its partition with this number. Raises ``TopicNotFound`` or ``PartitionNotFound``."""
     topic = find_topic(image, name, topic_id)
     if not 0 <= number < len(topic.partitions):
         raise PartitionNotFound(
@@ -131,9 +134,9 @@ def _target(request: MoveReplicas, partition: PartitionInfo) -> tuple[NodeId, ..
 
 
 def _check_in_sync(topic: TopicInfo, partition: PartitionInfo, where: str, count: int) -> None:
-    """Raise ``InvalidRequest`` for fewer replicas than produce requests need.
+    """Raise ``InvalidRequest`` if ``count`` replicas are fewer than ``min.insync.replicas`` requires.
 
-    A partition that already has fewer may keep its number.
+    A partition that already has fewer replicas may keep their number.
     """
     least = topic.config.get("min.insync.replicas")
     if isinstance(least, int) and count < min(least, len(partition.replicas)):

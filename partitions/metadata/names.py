@@ -1,7 +1,7 @@
 """Rules for topic names, checked before a name becomes metadata or a path.
 
-Names that differ only in dots and underscores are different topics, although metrics of other systems
-confuse them.
+Names that differ only in dots and underscores are different topics, although the metrics of some other
+systems give such topics one name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 def check_name(name: str, *, internal: bool = False) -> None:
-    """Raise ``InvalidRequest``, which names the rule, unless a topic may have this name."""
+    """Raise ``InvalidRequest`` if a topic may not have this name; the error states the broken rule."""
     shown = repr(name if len(name) <= 80 else name[:77] + "...")
     if not name:
         broken = f"is empty; give it 1 to {NAME_CHARACTERS_MAX} characters"

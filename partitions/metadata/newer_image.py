@@ -4,8 +4,8 @@ The leader sends its log to each broker. While that link is broken, a broker may
 third broker, and must show the effect of its requests. Metadata that another broker shows is committed, so
 this broker may show it before its own log has it.
 
-Decides: which brokers are asked, and that waiting requests share one question. Leaves to others: that the
-shown version never falls (``shown_image``), and when a fetch is needed (``service``).
+Decides: which brokers are asked, and that requests of this broker wait for one shared fetch. Leaves to
+others: that the shown version never falls (``shown_image``), and when a fetch is needed (``service``).
 """
 
 from __future__ import annotations
@@ -35,14 +35,17 @@ _log = logging.getLogger("raftlog.controller")
 
 
 class _Ask(msgspec.Struct, frozen=True, array_like=True):
-    """Asks for metadata of this version or newer; the broker waits up to ``timeout_ms`` for it."""
+    """Asks a broker for metadata of this version or newer; the broker waits up to ``timeout_ms``."""
 
     version: int
     timeout_ms: int
 
 
 class NewerImage:
-    """Sends this broker's shown metadata to peers, and fetches theirs. All on the event loop's thread."""
+    """Sends this broker's shown metadata to peers, and fetches the metadata that peers show.
+
+    All on the event loop's thread.
+    """
 
     def __init__(self, host: GroupHost, shown: ShownImage) -> None:
         self._host = host
@@ -51,7 +54,7 @@ class NewerImage:
         host.calls.serve(SERVICE, self._serve)
 
     async def fetch(self, version: int, timeout_ms: float) -> None:
-        """Show metadata of this version or newer, if a reachable broker has it within ``timeout_ms``."""
+        """Fetch and show metadata of this version or newer, if a peer has such metadata in ``timeout_ms``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_ms / 1000), self._turn:
                 for peer in sorted(self._host.reachable_peers):

@@ -54,7 +54,7 @@ def decommission(
 
 
 def remove(image: MetadataImage, topic: TopicInfo, command: RemovePartition, version: int) -> Applied:
-    """Remove the last partition of a topic, if it matches the command and is still decommissioned."""
+    """Remove the last partition of a topic if it matches the command and is still decommissioned."""
     at = len(topic.partitions) - 1
     partition = topic.partitions[at]
     if command.partition > at:
@@ -97,7 +97,10 @@ def new_partitions(
     placement: tuple[tuple[NodeId, ...], ...],
     removed: tuple[RemovedPartition, ...] = (),
 ) -> tuple[PartitionInfo, ...]:
-    """Make partitions from number ``first`` on; their offsets continue after removed ones."""
+    """Make new partitions, numbered from ``first``.
+
+    Offsets of a partition in ``removed`` continue in its successor.
+    """
     former = {each.partition: each for each in removed}
     made: list[PartitionInfo] = []
     for number, row in enumerate(placement):
@@ -111,7 +114,7 @@ def new_partitions(
 
 
 def shape_has_changed(topic: TopicInfo) -> PreconditionFailed:
-    """The error for a request that expects other partitions than the topic has."""
+    """The error for a request that expects other numbers of partitions than the topic has."""
     return PreconditionFailed(
         f"the partitions of topic {topic.name!r} have changed: it has {len(topic.partitions)}, of which "
         f"{topic.writable_partitions} accept records; read the topic and try again",

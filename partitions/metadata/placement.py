@@ -32,7 +32,7 @@ Placement = tuple[tuple[NodeId, ...], ...]
 
 @dataclass(slots=True)
 class _Holder:
-    """The load of a broker, or of all brokers of a rack."""
+    """The number of replicas and leaders that a broker, or a rack of brokers, has."""
 
     key: int | str
     size: int = 1  # brokers
@@ -64,7 +64,7 @@ def place(
     partitions: int,
     replication_factor: int,
 ) -> Placement:
-    """Place new partitions on ``brokers`` (id to rack), given the ``existing`` rows.
+    """Place new partitions on ``brokers`` (rack by broker id), next to the ``existing`` rows of replicas.
 
     Raises ``ValueError`` for a factor below 1 or above the number of brokers.
     """
@@ -129,7 +129,10 @@ HolderType = TypeVar("HolderType", bound=_Holder)
 
 
 def _least_loaded(holders: Sequence[HolderType], count: int, *, with_leader: bool) -> list[HolderType]:
-    """Choose up to ``count`` holders of the lowest load; ``with_leader`` one of them should lead least."""
+    """Choose up to ``count`` holders of the lowest load.
+
+    ``with_leader``: if possible, choose a holder that leads no more partitions than any other holder.
+    """
     order = sorted(holders, key=_by_load)
     taken = order[:count]
     if with_leader and count < len(order):

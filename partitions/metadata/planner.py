@@ -45,7 +45,7 @@ from raftlog.wire.limits import PARTITIONS_MAX, REPLICATION_FACTORS
 
 
 class NewTopic(msgspec.Struct, frozen=True, array_like=True, tag="new_topic"):
-    """A request for a topic. By its ``creation_id`` a repeated request makes no second topic.
+    """A request for a topic. A repeated request has an equal ``creation_id`` and makes no second topic.
 
     Without ``replication_factor`` the number of brokers decides (``default_replicas``).
     """
@@ -59,7 +59,10 @@ class NewTopic(msgspec.Struct, frozen=True, array_like=True, tag="new_topic"):
 
 
 class NewPartitions(msgspec.Struct, frozen=True, array_like=True, tag="new_partitions"):
-    """A request for ``count`` more partitions of a topic with ``expected``; repeating it adds none."""
+    """A request for ``count`` more partitions of a topic that has ``expected`` partitions.
+
+    A repeated request adds no partitions.
+    """
 
     name: str
     topic_id: TopicId
@@ -70,12 +73,12 @@ class NewPartitions(msgspec.Struct, frozen=True, array_like=True, tag="new_parti
 
 
 Absolute = DeleteTopic | AlterTopicConfig | MoveReplicas | DrainBroker | DecommissionBroker
-"""Requests that name the state to reach."""
+"""Requests that name the state to reach, so that ``is_done`` can tell whether a request is done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerLimits:
-    """Limits of a cluster's size."""
+    """Limits of the replicas on one broker, and of the partitions in the cluster."""
 
     replicas_per_broker_max: int = 4_000
     partitions_max: int = 20_000  # of the cluster
@@ -87,7 +90,8 @@ def plan(
     limits: PlannerLimits,
     members: Collection[NodeId] = (),
 ) -> Command:
-    """The command for a request. ``members`` of the metadata group count as brokers before they register.
+    """The command that carries out a request. ``members`` of the metadata group count as brokers even before
+    registration.
 
     Raises ``InvalidRequest``, ``Conflict``, ``TopicExists``, and the errors of the checks it calls.
     """
@@ -135,7 +139,7 @@ def plan(
 
 
 def is_done(request: Absolute, image: MetadataImage) -> bool:
-    """Whether the metadata has the requested state; always False for requests with a condition."""
+    """Whether the metadata already has the requested state; always False for requests with a condition."""
     match request:
         case DeleteTopic(name, None, topic_id):
             topic = image.topics.get(name)
@@ -190,7 +194,7 @@ def _plan_topic(
 
 
 def _plan_partitions(request: NewPartitions, image: MetadataImage, limits: PlannerLimits) -> AddPartitions:
-    """Place new partitions; a repeated request gets the rows that were added."""
+    """The command that adds partitions. A repeated request gets the rows that the first request added."""
     topic = find_topic(image, request.name, request.topic_id)
     if topic.is_internal:
         raise InvalidRequest(
@@ -289,7 +293,7 @@ def _check_usable(
 def _check_wanted(
     who: str, partitions: int, factor: int, image: MetadataImage, limits: PlannerLimits, *, field: str
 ) -> None:
-    """Raise ``InvalidRequest`` if the cluster has no room for these partitions."""
+    """Raise ``InvalidRequest`` if the new partitions or their replicas would exceed the cluster's limits."""
     before = sum(len(topic.partitions) for topic in image.topics.values())
     if before + partitions > limits.partitions_max:
         raise InvalidRequest(
@@ -310,7 +314,10 @@ def _check_wanted(
 
 
 def _checked(rows: Placement, image: MetadataImage, limits: PlannerLimits, *, field: str) -> Placement:
-    """Return the rows. Raises ``InvalidRequest`` if, with unequal racks, a broker gets too many replicas."""
+    """Return ``rows``.
+
+    Raises ``InvalidRequest`` if a broker gets too many replicas, as unequal racks may cause.
+    """
     held = _held(image)
     held.update(node for row in rows for node in row)
     node, most = max(held.items(), key=lambda one: one[1])
@@ -325,7 +332,7 @@ def _checked(rows: Placement, image: MetadataImage, limits: PlannerLimits, *, fi
 
 
 def _held(image: MetadataImage) -> Counter[NodeId]:
-    """The number of replicas that each broker has, or will have after the current moves."""
+    """The number of replicas that each broker has, or gets by the current moves."""
     return Counter(
         node
         for topic in image.topics.values()

@@ -4,8 +4,8 @@ Decides: which plans are refused, which moves of a plan are done, and which begi
 making a plan (``balancing``), and carrying out moves (``partitions.reassignment``).
 
 The metadata version at which a plan began is its name. The state of each move follows from its partition, so
-a new controller continues a plan. At most one plan is in progress. It waits while a broker in use is missing
-or draining; a move is dropped when healing or an operator has changed its partition.
+a new controller continues a plan. At most one plan is in progress. A plan waits while a broker in use is
+missing or draining. A move is dropped when healing or an operator has changed its partition.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from raftlog.types import NodeId
 
 
 class MoveState(enum.Enum):
-    """The state of a move of a plan."""
+    """The state of one move of a plan."""
 
     PENDING = "pending"
     MOVING = "moving"
@@ -31,7 +31,10 @@ class MoveState(enum.Enum):
 
 
 def missing_brokers(image: MetadataImage, heard: Collection[NodeId] | None = None) -> list[NodeId]:
-    """The brokers in use that are not alive, not heard or draining; a plan waits while there are any."""
+    """The brokers in use that are not alive, not heard, or draining.
+
+    A plan waits while this list is not empty.
+    """
     return [
         node
         for node, broker in sorted(image.brokers.items())
@@ -41,7 +44,7 @@ def missing_brokers(image: MetadataImage, heard: Collection[NodeId] | None = Non
 
 
 def check_plan(request: StartPlan, image: MetadataImage) -> StartPlan:
-    """The command for a request.
+    """Return the command that begins a plan.
 
     Raises ``PreconditionFailed`` for a plan of earlier placements, ``Conflict`` while another plan is in
     progress, and the errors of ``plan_move``.
@@ -69,7 +72,7 @@ def check_plan(request: StartPlan, image: MetadataImage) -> StartPlan:
 
 
 def _check_current(move: PlannedMove, made_at: int, image: MetadataImage) -> None:
-    """Raise ``PreconditionFailed`` unless the partition is in the state that the plan expects."""
+    """Raise ``PreconditionFailed`` unless the partition has the replicas that the plan expects."""
     try:
         topic, partition = find(image, move.name, move.partition, move.topic_id)
     except RaftlogError as error:
@@ -86,14 +89,14 @@ def _check_current(move: PlannedMove, made_at: int, image: MetadataImage) -> Non
 
 
 def as_request(move: PlannedMove) -> MoveReplicas:
-    """Make the request for one move."""
+    """Convert one move of a plan to a request."""
     return MoveReplicas(
         move.name, move.partition, move.target, topic_id=move.topic_id, expected=move.replicas
     )
 
 
 def state_of(image: MetadataImage, move: PlannedMove) -> MoveState:
-    """The state of a move, from the state of its partition."""
+    """The state of a move, derived from the state of its partition."""
     topic = image.topics.get(move.name)
     if topic is None or topic.topic_id != move.topic_id or move.partition >= len(topic.partitions):
         return MoveState.DROPPED
@@ -109,7 +112,7 @@ def state_of(image: MetadataImage, move: PlannedMove) -> MoveState:
 def next_of_plan(
     image: MetadataImage, heard: Collection[NodeId], moves_max: int
 ) -> list[MoveReplicas | EndPlan]:
-    """The moves to begin now, or the command that ends the plan."""
+    """The moves of the plan to begin now, or the command that ends the plan; empty while the plan waits."""
     if image.plan is None:
         return []
     states = [(move, state_of(image, move)) for move in image.plan.moves]
@@ -125,7 +128,7 @@ def next_of_plan(
 
 
 def is_moving(image: MetadataImage) -> bool:
-    """Whether any partition moves, in a plan or not."""
+    """Whether any partition moves now, by a plan or by another request."""
     return any(_targets(image))
 
 

@@ -1,10 +1,10 @@
 """Producer ids that cannot be guessed: the metadata counts producers, and a cipher encrypts the numbers.
 
 Any client that knows a producer id can fence that producer, so ids must not be small numbers. An id is its
-number encrypted with the cluster's secret: a broker can tell without a list whether an id was given out.
+number encrypted with the cluster's secret: a broker can tell without a list whether an id was allocated.
 
 The cipher is a balanced Feistel network over 62 bits (Luby and Rackoff, 1988) with keyed BLAKE2b as its round
-function: eight rounds, where four make it a strong pseudorandom permutation.
+function. The network has eight rounds; four are enough for a strong pseudorandom permutation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ class ProducerIdCipher:
         return left << _HALF_BITS | right
 
     def number_of(self, producer_id: int) -> int:
-        """The number of a producer id; an id that was not given out gives any number up to 2^62 - 1."""
+        """The number of a producer id.
+
+        An id that was never allocated gives an arbitrary number up to 2^62 - 1.
+        """
         left, right = producer_id >> _HALF_BITS, producer_id & _HALF_MASK
         for turn in reversed(range(_ROUNDS)):
             left, right = right ^ self._mixed(turn, left), left

@@ -3,8 +3,9 @@
 Decides: how long a report counts. Leaves to others: when a leader reports (``partitions.reassignment``), and
 the moves that follow (``healing``).
 
-Reports are kept in memory only: leaders repeat them while a move makes no progress, so a new controller gets
-them, too. A broker gets no new replicas for ``AVOIDED_MS`` after the last report.
+Reports are kept in memory only: leaders repeat them while a move makes no progress, so a new controller soon
+has the reports. For ``AVOIDED_MS`` after the last report about a broker and a partition, the broker gets no
+new replicas.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ Refused = tuple[MoveStuck, ...]
 
 
 class Refusals:
-    """The newest report for each replica."""
+    """The newest report for each new replica."""
 
     def __init__(self) -> None:
         self._reports: dict[tuple[TopicId, int, NodeId], tuple[float, MoveStuck]] = {}
 
     def note(self, report: MoveStuck, now_ms: float) -> bool:
-        """Store a report; return whether it is the first for this replica."""
+        """Store a report; return whether it is the first report about its broker and partition."""
         key = (report.topic_id, report.partition, report.broker_id)
         is_new = key not in self._reports
         self._reports[key] = (now_ms, report)
@@ -52,5 +53,5 @@ class Refusals:
         return tuple(sorted(reports, key=lambda one: (one.broker_id, one.name, one.partition)))
 
     def begin_again(self) -> None:
-        """Forget all reports: this controller does not lead."""
+        """Forget all reports, because this controller does not lead."""
         self._reports = {}

@@ -1,6 +1,7 @@
 """Registration of this broker in the metadata: its process, addresses, rack and disk.
 
-Decides: when the broker registers, and when it must not: a later process has its id, or it was removed.
+Decides: when the broker registers, and when it must not: a later process has its id, or the broker was
+removed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _log = logging.getLogger("raftlog.controller")
 
 
 class Registration:
-    """Keeps one broker registered; listens to the metadata."""
+    """Keeps one broker registered, and watches the metadata for other registrations of its id."""
 
     def __init__(
         self, host: GroupHost, shown: ShownImage, wanted: RegisterBroker, settings: ControllerSettings
@@ -54,13 +55,13 @@ class Registration:
 
     @property
     def why_removed(self) -> str:
-        """The error text once this broker was removed from the cluster; empty before."""
+        """The error text if this broker was removed from the cluster, else empty."""
         me = self._host.node_id
         is_removed = me in self._shown.image.forgotten or self._host.is_refused
         return str(removed_for_good(me)) if is_removed else ""
 
     def look_again(self) -> None:
-        """Check the registration again: there may be another leader."""
+        """Wake ``keep`` to check the registration again: the metadata group may have another leader."""
         self._something_new.set()
 
     async def keep(
@@ -71,7 +72,7 @@ class Registration:
         """Register at the start of this process, and again whenever the metadata shows another registration.
 
         Stops when a later process has this broker's id: two processes with one id would register in turns.
-        Both callbacks take a time in milliseconds and raise ``RaftlogError``.
+        The last argument of both callbacks is a time limit in milliseconds; both raise ``RaftlogError``.
         """
         while True:
             self._something_new.clear()
@@ -97,7 +98,9 @@ class Registration:
             await asyncio.sleep(self._settings.retry_pause_ms / 1000)
 
     def _request(self, image: MetadataImage) -> RegisterBroker:
-        """The request that replaces the registered incarnation, and no later incarnation if it is delayed."""
+        """The request that replaces the incarnation in ``image``, but no later incarnation if the request is
+        delayed.
+        """
         shown = image.brokers.get(self._host.node_id)
         return structs.replace(self.wanted, replaces="" if shown is None else shown.incarnation)
 

@@ -22,7 +22,10 @@ Applied = tuple[MetadataImage, TopicInfo | RaftlogError]
 
 
 def set_replicas(image: MetadataImage, command: SetReplicas, version: int) -> Applied:
-    """Set a target. Replicas on brokers that are not among the reported voters begin without a membership."""
+    """Set a target.
+
+    A replica on a broker that is not among the reported voters begins without a membership.
+    """
     found = _find(image, command)
     if isinstance(found, RaftlogError):
         return image, found
@@ -48,9 +51,9 @@ def set_replicas(image: MetadataImage, command: SetReplicas, version: int) -> Ap
 
 
 def replicas_changed(image: MetadataImage, command: ReplicasChanged, version: int) -> Applied:
-    """Store the voters that a leader reports. An older membership than the stored one changes nothing.
+    """Store the voters that a leader reports. A report older than the stored one changes nothing.
 
-    The report must name the version of the present target: a late report about an earlier target may name
+    The report must name the version of the current target: a late report about an earlier target may name
     equal brokers although the group's membership has changed since.
     """
     found = _find(image, command)
@@ -84,7 +87,10 @@ def replicas_changed(image: MetadataImage, command: ReplicasChanged, version: in
 
 
 def _with_factor_of_replicas(image: MetadataImage, topic: TopicInfo) -> tuple[MetadataImage, TopicInfo]:
-    """Raise the replication factor once all partitions have more replicas; lower it once all have fewer."""
+    """Adjust the topic's replication factor to its partitions.
+
+    The factor rises once all partitions have more replicas, and falls once all have fewer.
+    """
     counts = [len(partition.replicas) for partition in topic.partitions]
     fewest, most = _factor_of(min(counts)), _factor_of(max(counts))
     changed = replace(topic, replication_factor=min(max(topic.replication_factor, fewest), most))
@@ -96,7 +102,10 @@ def _factor_of(replicas: int) -> int:
 
 
 def recovered_unsafely(image: MetadataImage, command: RecoveredUnsafely, version: int) -> Applied:
-    """Replace the group by a new one, in which the survivor begins alone; refuse a second recovery."""
+    """Replace the partition's group by a new group in which the survivor begins alone.
+
+    A recovery that names a replaced group is refused.
+    """
     found = _find(image, command)
     if isinstance(found, RaftlogError):
         return image, found
@@ -136,7 +145,7 @@ def recovered_unsafely(image: MetadataImage, command: RecoveredUnsafely, version
 
 
 def disk_replaced(image: MetadataImage, broker: NodeId, version: int) -> MetadataImage:
-    """Mark all replicas of a broker as added: their files were lost with the disk."""
+    """Mark all replicas of a broker as added: the replaced disk had their files."""
 
     def begins_anew(partition: PartitionInfo) -> PartitionInfo:
         if broker not in partition.all_replicas or broker in partition.added:
@@ -149,7 +158,8 @@ def disk_replaced(image: MetadataImage, broker: NodeId, version: int) -> Metadat
 def _begins(node: NodeId, voters: set[NodeId], kept: tuple[NodeId, ...], report: ReplicasChanged) -> bool:
     """Whether a replica stays in ``added``: it does not vote yet, or the first membership is in force.
 
-    ``kept`` are the replicas without a vote that stay; until the target is reached, also of earlier targets.
+    ``kept`` are the replicas without a vote that stay; before the target is reached, replicas of earlier
+    targets are included.
     """
     return report.membership_index < 0 if node in voters else node in kept
 
@@ -163,7 +173,7 @@ class _AboutPartition(Protocol):
 
     @property
     def topic_id(self) -> TopicId:
-        """The topic's id, which distinguishes it from earlier topics of that name."""
+        """The topic's id, which distinguishes it from earlier topics with an equal name."""
 
     @property
     def partition(self) -> int:
@@ -188,7 +198,10 @@ def _find(
 def _with_partition(
     image: MetadataImage, topic: TopicInfo, partition: PartitionInfo, version: int
 ) -> tuple[MetadataImage, TopicInfo]:
-    """Replace one partition; the topic's own version (its ETag) stays, since its configuration does."""
+    """Replace one partition.
+
+    The topic's own version (its ETag) stays, because its configuration does not change.
+    """
     at = partition.partition
     changed = replace(topic, partitions=(*topic.partitions[:at], partition, *topic.partitions[at + 1 :]))
     return replace(image, topics={**image.topics, topic.name: changed}, version=version), changed

@@ -34,7 +34,7 @@ SERVICE: Final = Service("controller", CallClass.METADATA)
 
 
 class CurrentVersion(msgspec.Struct, frozen=True, array_like=True, tag="current_version"):
-    """Ask for a metadata version that has all changes acknowledged before this request."""
+    """Ask for a metadata version that includes all changes acknowledged before this request."""
 
 
 class ProposePlan(msgspec.Struct, frozen=True, array_like=True, tag="propose_plan"):
@@ -66,7 +66,10 @@ Request = (
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """The result of a request. Metadata of ``version`` has its effect; other fields depend on the request."""
+    """The answer to a request.
+
+    Metadata of ``version`` has the request's effect; other fields depend on the request.
+    """
 
     version: int
     topic: TopicInfo | None = None
@@ -76,7 +79,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Question(msgspec.Struct, frozen=True, array_like=True):
-    """A request, its time in milliseconds, and the metadata version that it requires (None: any)."""
+    """A request, its time limit in milliseconds, and the metadata version that it requires (None: any)."""
 
     timeout_ms: int
     request: Request
@@ -88,12 +91,15 @@ _ANSWER: Final = msgspec.msgpack.Decoder(Answer)
 
 
 def encode_question(question: Question) -> bytes:
-    """Encode the head of a call."""
+    """Encode a question as the head of a call."""
     return msgspec.msgpack.encode(question)
 
 
 def decode_question(head: bytes) -> Question:
-    """Decode the head of a call. Raises ``InvalidRequest`` for a request unknown to this broker."""
+    """Decode the question in the head of a call.
+
+    Raises ``InvalidRequest`` for a request unknown to this broker.
+    """
     try:
         return _QUESTION.decode(head)
     except msgspec.DecodeError as error:
@@ -101,12 +107,15 @@ def decode_question(head: bytes) -> Question:
 
 
 def encode_answer(answer: Answer) -> bytes:
-    """Encode the head of an answer."""
+    """Encode an answer as the head of a response."""
     return msgspec.msgpack.encode(answer)
 
 
 def decode_answer(head: bytes) -> Answer:
-    """Decode the head of an answer. Raises ``InvalidRequest`` if the peer uses another version."""
+    """Decode the answer in the head of a response.
+
+    Raises ``InvalidRequest`` if the peer uses another version.
+    """
     try:
         return _ANSWER.decode(head)
     except msgspec.DecodeError as error:

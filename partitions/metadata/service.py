@@ -1,13 +1,13 @@
 """The controller as any part of any broker calls it.
 
 Decides: which broker gets a request, when the request is tried again, and when it is answered: once the
-metadata of this broker holds its effect. Leaves to others: carrying out the request (``active``), and which
-broker leads (Raft).
+metadata of this broker has the request's effect. Leaves to others: carrying out the request (``active``), and
+which broker leads (Raft).
 
-A repeatable request (a second execution changes nothing, however late) is tried until its time is up. Any
+A repeatable request (a second execution changes nothing, however late) is tried until its time limit. Any
 other request is tried again only while it definitely has not happened; after that its caller gets
 ``CommitUnknown`` and reads the metadata. A refusal that follows an attempt with unknown outcome is itself
-uncertain. A request about a topic names the topic id, so it cannot affect a later topic of that name.
+uncertain. A request about a topic names the topic id, so it cannot affect a later topic with an equal name.
 """
 
 from __future__ import annotations
@@ -102,13 +102,13 @@ _REPEATABLE: Final = (
     ProposePlan,
     CurrentVersion,
 )
-"""Requests that undo no other change when they are carried out twice."""
+"""Requests that are harmless if carried out twice: a late second execution undoes no other change."""
 
 AboutTopic = DeleteTopic | AlterTopicConfig | MoveReplicas
 
 
 class Controller:
-    """One broker's access to the metadata; listens to the metadata group. All on the loop's thread."""
+    """One broker's access to the metadata; listens to the metadata group. All on the event loop's thread."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Controller:
         settings: ControllerSettings,
         rng: random.Random,
     ) -> None:
-        """``first_members`` is the membership of a new cluster; empty for a broker that joins later."""
+        """``first_members`` is the first membership of a new cluster; empty for a broker that joins later."""
         self._host = host
         self._first_members = first_members
         self._shown = ShownImage()
@@ -139,7 +139,7 @@ class Controller:
 
     @property
     def image(self) -> MetadataImage:
-        """The newest metadata shown here; its version never falls, even while the log is replayed."""
+        """The newest metadata of this broker. Its version never falls, even while the log is replayed."""
         return self._shown.image
 
     @property
@@ -162,20 +162,22 @@ class Controller:
 
     @property
     def members(self) -> Membership:
-        """The members of the metadata group, as the log of this broker has them."""
+        """The members of the metadata group, according to the log of this broker."""
         return NOBODY if self._group is None else self._group.membership
 
     @property
     def healing(self) -> HealingCounts:
-        """Partitions that move or are to be restored; zeros unless this is the active controller."""
+        """Counts of partitions that move or are to be restored; zeros unless this broker is the active
+        controller.
+        """
         return HealingCounts() if self._active is None else self._active.healing
 
     def wanted_voters(self) -> frozenset[NodeId] | None:
-        """The target voters of the metadata group; None unless this is the active controller."""
+        """The target voters of the metadata group; None unless this broker is the active controller."""
         return None if self._active is None else self._active.wanted_voters()
 
     def offer(self) -> None:
-        """Answer other brokers from now on; before ``start`` the answer is ``NotLeader``."""
+        """Answer calls of other brokers from now on; before ``start`` the answer is ``NotLeader``."""
         self.calls.serve(SERVICE, self._serve)
         self._host.calls.serve(FEATURES, self._serve_features)
 
@@ -200,11 +202,11 @@ class Controller:
         ]
 
     async def leave(self) -> None:
-        """End the duties before the group is closed. ``start`` may follow."""
+        """End the controller's tasks before its group is closed. ``start`` may be called again later."""
         await self._end_duties()
 
     async def stop(self) -> None:
-        """End the duties and fail all waits for metadata; the host closes the group."""
+        """End the controller's tasks and fail all waits for metadata; the host closes the group."""
         await self._end_duties()
         self._shown.close()
 
@@ -252,7 +254,7 @@ class Controller:
         expected_version: int | None,
         timeout_ms: int,
     ) -> TopicInfo:
-        """Change settings of a topic; ``None`` resets a key to its default.
+        """Change settings of a topic; ``None`` resets a setting to its default.
 
         Raises as ``create_topic``, and ``PreconditionFailed``.
         """
@@ -263,9 +265,10 @@ class Controller:
     async def add_partitions(
         self, name: str, count: int, *, expected: int | None, expected_version: int | None, timeout_ms: int
     ) -> TopicInfo:
-        """Add ``count`` partitions to ``expected`` partitions (by default the present number).
+        """Add ``count`` partitions to a topic that has ``expected`` partitions (by default the current
+        number).
 
-        A repeated request adds none. Raises as ``create_topic``, ``TopicNotFound``, and
+        A repeated request adds no partitions. Raises as ``create_topic``, ``TopicNotFound``, and
         ``PreconditionFailed`` for a topic with neither ``expected`` nor ``expected + count`` partitions.
         """
         topic, left_ms = await self._topic_now(name, timeout_ms)
@@ -285,7 +288,8 @@ class Controller:
         expected_version: int | None = None,
         timeout_ms: int,
     ) -> TopicInfo:
-        """Decommission ``partitions``, or the last ``count`` of ``expected``: they refuse new records.
+        """Decommission ``partitions``, or the last ``count`` of ``expected`` partitions: they refuse new
+        records.
 
         With ``is_ended`` the partitions (by default all) accept records again. A repeated request changes
         nothing. Raises as ``add_partitions``, and ``PartitionNotFound``, ``Conflict``.
@@ -312,7 +316,10 @@ class Controller:
         return _topic(await self._ask(request, timeout_ms), request.name)
 
     async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
-        """Allocate ``count`` unused numbers; ``ProducerIdCipher`` makes producer ids of them."""
+        """Allocate ``count`` unused numbers of producers.
+
+        ``ProducerIdCipher`` converts them to producer ids.
+        """
         return range(*(await self._ask(AllocateProducerIds(count), timeout_ms)).ids)
 
     async def change_broker(
@@ -342,7 +349,7 @@ class Controller:
     async def change_replicas(
         self, request: MoveReplicas | ReplicasChanged | RecoveredUnsafely, timeout_ms: int
     ) -> TopicInfo:
-        """Store a new target, a leader's report or an unsafe recovery of a partition; return the topic.
+        """Store a new target, a leader's report or an unsafe recovery of a partition, and return the topic.
 
         Raises ``InvalidRequest``, ``Conflict``, ``PreconditionFailed``, ``TopicNotFound``, ``NoLeader``,
         ``CommitUnknown``.
@@ -356,17 +363,20 @@ class Controller:
         await self._ask(report, timeout_ms)
 
     async def refused(self, timeout_ms: int) -> Refused:
-        """Moves without progress, as reported to the active controller. Raises ``NoLeader``."""
+        """Reports about brokers that do not open new replicas, as the active controller has them.
+
+        Raises ``NoLeader``.
+        """
         return (await self._current(timeout_ms)).refused
 
     async def propose_plan(self, timeout_ms: int) -> PlanProposal:
-        """Propose moves that balance the brokers. Raises ``Conflict``, ``NoLeader``."""
+        """Plan moves that balance the brokers; the plan does not begin. Raises ``Conflict``, ``NoLeader``."""
         proposal = (await self._ask(ProposePlan(), timeout_ms)).proposal
         assert proposal is not None
         return proposal
 
     async def change_plan(self, request: StartPlan | EndPlan, timeout_ms: int) -> MetadataImage:
-        """Begin or end a plan, and return the metadata after the change; moves that have begun continue.
+        """Begin or end a plan, and return the metadata after the change. Moves under way continue.
 
         Raises ``PreconditionFailed``, ``Conflict``, ``InvalidRequest``, ``NoLeader``, ``CommitUnknown``.
         """
@@ -395,7 +405,7 @@ class Controller:
     # Callbacks of the Raft group.
 
     def role_changed(self, role: Role, term: Term, leader: NodeId | None) -> None:
-        """Check the registration again: it may wait for a leader."""
+        """Check the registration again, because it may have waited for a leader."""
         self.registration.look_again()
 
     def commit_advanced(self, commit_index: Index) -> None:
@@ -413,12 +423,15 @@ class Controller:
     # Finding the active controller.
 
     async def _ask_about(self, request: AboutTopic, timeout_ms: int) -> Answer:
-        """Send a request about the topic that has the name now, and about no later topic of that name."""
+        """Send a request about the topic that has the name now.
+
+        A later topic with that name stays unchanged.
+        """
         topic, left_ms = await self._topic_now(request.name, timeout_ms)
         return await self._ask(structs.replace(request, topic_id=topic.topic_id), left_ms)
 
     async def _topic_now(self, name: str, timeout_ms: int) -> tuple[TopicInfo, float]:
-        """The topic in confirmed metadata, and the time left in milliseconds."""
+        """The topic in confirmed metadata, and the remaining time in milliseconds."""
         began = self._host.clock.monotonic()
         topic = find_topic(await self.current_image(timeout_ms), name)
         return topic, timeout_ms - (self._host.clock.monotonic() - began) * 1000
@@ -465,7 +478,7 @@ class Controller:
 
     @property
     def _is_cut_off(self) -> bool:
-        """Whether this broker's metadata log receives nothing, though another broker may reach the leader."""
+        """Whether this broker's metadata log gets no entries, though another broker may reach the leader."""
         leader = self.leader
         if leader is None:
             return True
@@ -492,7 +505,10 @@ class Controller:
         return decode_answer(answer)
 
     def _may_lead(self) -> Sequence[NodeId | None]:
-        """The leader; while it is unknown, reachable voters: only this broker's link may be broken."""
+        """The brokers to send a request to: the leader, or while it is unknown all reachable voters.
+
+        While only this broker's link to the leader is broken, another voter may be the leader.
+        """
         if self.leader is not None:
             return (self.leader,)
         return sorted(self.members.voters & self._host.reachable_peers)

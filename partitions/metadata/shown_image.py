@@ -13,11 +13,11 @@ from partitions.metadata.image import MetadataImage
 from raftlog.errors import Draining, NoLeader
 
 Listener = Callable[[MetadataImage], None]
-"""Callback for a new image. It must neither block nor raise."""
+"""Callback for a new image. The callback must neither block nor raise."""
 
 
 class ShownImage:
-    """The newest image, its listeners, and the callers that wait for a version."""
+    """The newest image that this broker shows, the listeners, and the callers that wait for a version."""
 
     def __init__(self) -> None:
         self.image = MetadataImage()

@@ -20,9 +20,9 @@ BY_NUMBER = "keys map to the partitions 0 to n - 1, so a topic loses its last pa
 
 
 class ShrinkTopic(msgspec.Struct, frozen=True, array_like=True, tag="shrink_topic"):
-    """A request to decommission ``partitions``, or the last ``count`` of ``expected``.
+    """A request to decommission ``partitions``, or the last ``count`` of a topic's ``expected`` partitions.
 
-    With ``is_ended`` the request recommissions ``partitions``, by default all decommissioned ones.
+    With ``is_ended`` the request recommissions ``partitions``, by default all decommissioned partitions.
     """
 
     name: str
@@ -36,7 +36,10 @@ class ShrinkTopic(msgspec.Struct, frozen=True, array_like=True, tag="shrink_topi
 
 
 def plan_shrink(request: ShrinkTopic, image: MetadataImage) -> DecommissionPartitions:
-    """The command for a request. Raises ``InvalidRequest``, ``PartitionNotFound``, ``Conflict``."""
+    """The command that carries out the request.
+
+    Raises ``InvalidRequest``, ``PartitionNotFound``, ``Conflict``.
+    """
     check_feature(image, DECOMMISSIONED_PARTITIONS)
     topic = find_topic(image, request.name, request.topic_id)
     if topic.is_internal:

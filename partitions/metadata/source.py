@@ -1,4 +1,4 @@
-"""Port to the metadata for the parts of a broker that follow it."""
+"""Port to the metadata, for the parts of a broker that read the metadata and follow its changes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from partitions.metadata.image import MetadataImage
 
 
 class CurrentMetadata(Protocol):
-    """The metadata of this broker, which it can confirm with the active controller."""
+    """The metadata of this broker, which the active controller can confirm."""
 
     @property
     def image(self) -> MetadataImage:
         """The newest metadata of this broker."""
 
     async def current_image(self, timeout_ms: int) -> MetadataImage:
-        """``image`` once it holds everything acknowledged before this call. Raises ``NoLeader``."""
+        """``image`` once it has all changes acknowledged before this call. Raises ``NoLeader``."""
 
 
 class MetadataSource(CurrentMetadata, Protocol):

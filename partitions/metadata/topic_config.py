@@ -163,7 +163,10 @@ PRESETS: Final[Mapping[str, Mapping[str, Value | None]]] = {
     "latency": {"replica.lag.max.ms": 2_000, "validate.records": None},
     "throughput": {"replica.lag.max.ms": None, "validate.records": "false"},
 }
-"""Settings that a preset sets, or resets to their defaults (None). All presets have the same keys."""
+"""Settings that each preset sets, or resets to their defaults (None).
+
+Each preset has a value for each of these settings.
+"""
 
 
 def with_preset(preset: str | None, config: Mapping[str, Setting]) -> dict[str, Setting | Value | None]:
@@ -174,7 +177,7 @@ def with_preset(preset: str | None, config: Mapping[str, Setting]) -> dict[str, 
 def check(changes: Mapping[str, object], *, replication_factor: int) -> dict[str, Value | None]:
     """Convert changes to the stored form; ``None`` resets a key to its default.
 
-    ``replication_factor`` is the number of replicas of the partition that has the fewest.
+    ``replication_factor`` is the smallest number of replicas that a partition of the topic has.
 
     Raises ``InvalidRequest``, which names the key, the value and the allowed values.
     """
@@ -201,7 +204,7 @@ def check(changes: Mapping[str, object], *, replication_factor: int) -> dict[str
 
 
 def complete(config: Mapping[str, Value], replication_factor: int) -> dict[str, Value]:
-    """All settings of a topic, with the majority as a number."""
+    """All settings of a topic, defaults included, with a number in place of ``majority``."""
     whole = {**DEFAULTS, **config}
     if whole["min.insync.replicas"] == MAJORITY:
         whole["min.insync.replicas"] = replication_factor // 2 + 1
@@ -214,12 +217,12 @@ def as_json(config: Mapping[str, Value]) -> dict[str, SettingValue]:
 
 
 def compacts(config: Mapping[str, SettingValue]) -> bool:
-    """Whether compaction removes records that have a newer record of their key."""
+    """Whether the topic is compacted: a record with a newer record of its key is removed."""
     return "compact" in str(config["cleanup.policy"]).split(",")
 
 
 def deletes(config: Mapping[str, SettingValue]) -> bool:
-    """Whether retention deletes old records, whatever their key."""
+    """Whether retention deletes old records, even the newest record of a key."""
     return "delete" in str(config["cleanup.policy"]).split(",")
 
 
@@ -229,7 +232,10 @@ def requires_archive(config: Mapping[str, Value]) -> bool:
 
 
 def consumers(config: Mapping[str, Value]) -> tuple[str, ...]:
-    """The groups and queues of ``retention.consumed.by``; segments that all have consumed go early."""
+    """The groups and queues in ``retention.consumed.by``.
+
+    A segment that all have consumed is deleted early.
+    """
     return tuple(name for name in str(config["retention.consumed.by"]).split(",") if name)
 
 

@@ -33,7 +33,10 @@ def wanted_voters(
     heard: Collection[NodeId],
     without_room: Collection[NodeId],
 ) -> frozenset[NodeId]:
-    """The target voters of the metadata group, from the current voters. Never empty if ``voters`` is not."""
+    """The target voters of the metadata group, chosen from its current voters and the brokers in use.
+
+    Never empty unless ``voters`` is empty.
+    """
     in_use = [each for node, each in image.brokers.items() if image.is_in_use(node) and node not in dead]
     staying = [node for node in voters if not _is_out_of_use(image, node)]
     healthy = [node for node in staying if node not in dead]

@@ -1,7 +1,7 @@
 """Operations on one partition, from any broker: transfer leadership, change replicas, unsafe recovery.
 
-Decides: the successor of a leader if none is named, time limits, and that a recovery needs its confirming
-phrase. Leaves to others: finding the leader (``gateway``), which targets are allowed
+Decides: the successor of a leader if the caller does not choose one, time limits, and that a recovery needs
+its confirming phrase. Leaves to others: finding the leader (``gateway``), which targets are allowed
 (``metadata.move_planner``), moving (``reassigner``), which log survives (``unsafe_recovery``).
 """
 
@@ -41,7 +41,7 @@ class Metadata(Protocol):
         """The newest metadata of this broker."""
 
     async def change_replicas(self, request: MoveReplicas | RecoveredUnsafely, timeout_ms: int) -> TopicInfo:
-        """Set a new target, or record a recovery; return the topic."""
+        """Set a new target of a partition, or record an unsafe recovery; return the topic."""
 
 
 class PartitionAdmin:
@@ -72,9 +72,9 @@ class PartitionAdmin:
     ) -> tuple[NodeId, Term]:
         """Transfer leadership to ``to`` (None: the most advanced replica); return the leader and its term.
 
-        With ``term`` the call changes nothing once a later term has a leader, so it may be repeated.
-        Raises ``InvalidRequest`` if ``to`` does not vote, ``Conflict`` if no replica can take over,
-        ``LeadershipNotMoved`` when the time is up, ``NoLeader``.
+        With ``term`` the call changes nothing once a later term has a leader, so it may be repeated. Raises
+        ``InvalidRequest`` if ``to`` does not vote, ``Conflict`` if no replica can take over,
+        ``LeadershipNotMoved`` after ``timeout_ms``, ``NoLeader``.
         """
         return await self._gateway.call(
             target, self._transfer, lambda place, ms: rpc.Transfer(place, to, ms, term), timeout_ms
@@ -102,12 +102,15 @@ class PartitionAdmin:
     # Replicas.
 
     async def change_replicas(self, request: MoveReplicas, timeout_ms: int) -> PartitionInfo:
-        """Set the target of a partition, to which its leader moves from now on. Raises as ``plan_move``."""
+        """Set the target of a partition; from then on the partition's leader moves the replicas to it.
+
+        Raises as ``plan_move``.
+        """
         topic = await self._metadata.change_replicas(request, timeout_ms)
         return topic.partitions[request.partition]
 
     async def until_settled(self, target: TopicPartition, wait_ms: int) -> bool:
-        """Wait up to ``wait_ms`` until no replica of a partition moves; return whether that was reached."""
+        """Wait up to ``wait_ms`` until no replica of the partition moves; return whether no replica moves."""
         return await self._until(wait_ms, lambda: not self._info(target).target)
 
     # Unsafe recovery.
@@ -126,7 +129,8 @@ class PartitionAdmin:
     ) -> PartitionInfo:
         """Continue the partition with the survivor's log, if ``confirm`` is the confirming phrase.
 
-        Raises ``Conflict`` with the estimate for another phrase, and if a majority of the replicas answers.
+        With another phrase, raises ``Conflict`` with the estimated loss. Raises ``Conflict``, too, if a
+        majority of the replicas answers.
         """
         topic, partition = find(self._metadata.image, target.topic, target.partition)
         found = await self.survey(target)

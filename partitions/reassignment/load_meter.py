@@ -33,7 +33,7 @@ class LoadMeter:
         host.calls.serve(LOADS, self._serve)
 
     async def run(self) -> None:
-        """Count records until cancelled."""
+        """Measure the appended records per second of each partition led here, until cancelled."""
         while True:
             await asyncio.sleep(MEASURED_S)
             now = self._host.clock.monotonic()
@@ -46,7 +46,7 @@ class LoadMeter:
             self._ends, self._looked_at = ends, now
 
     def loads(self) -> Loads:
-        """The loads of the partitions that this broker leads."""
+        """The loads of the partitions that this broker leads, by group."""
         return {
             group.group_id: PartitionLoad(group.log.size_bytes, self._records_per_s.get(group.group_id, 0.0))
             for group in (replica.group for replica in self._led())

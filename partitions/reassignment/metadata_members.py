@@ -1,10 +1,11 @@
 """Changes the members of the metadata group step by step, at the active controller.
 
-Decides: when to look, and which brokers are asked. Leaves to others: the target voters (``metadata.voters``),
-the next step (``steps``), safety (Raft), opening the log (``partitions.hosting.hosted_metadata``).
+Decides: when the members are checked, and which brokers are asked. Leaves to others: the target voters
+(``metadata.voters``), the next step (``steps``), safety (Raft), opening the log
+(``partitions.hosting.hosted_metadata``).
 
-Only observations are kept between looks: a new controller, or this one after a failed step, starts from the
-log and the metadata.
+Between checks only observations are kept. So a new controller, and this controller after a failed step,
+derive the next step from the log and the metadata.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ class Metadata(Protocol):
         """The newest metadata of this broker."""
 
     def wanted_voters(self) -> frozenset[NodeId] | None:
-        """The target voters of the metadata group; None unless this is the active controller."""
+        """The target voters of the metadata group; None unless this broker is the active controller."""
 
 
 @dataclass(slots=True)
 class _Looks:
-    """The observations of a leader of the metadata group in one term."""
+    """The observations that a leader of the metadata group has made in one term."""
 
     term: Term
     goal: Index
@@ -56,7 +57,10 @@ class _Looks:
 
 
 class MetadataMembers:
-    """Changes the members of the metadata group while this broker leads it. All on the loop's thread."""
+    """Changes the members of the metadata group while this broker leads it.
+
+    All on the event loop's thread.
+    """
 
     def __init__(self, host: GroupHost, metadata: Metadata) -> None:
         self._host = host
@@ -125,7 +129,7 @@ class MetadataMembers:
             await group.change_membership(membership)
 
     async def _ask_prepared(self, nodes: Collection[NodeId]) -> Mapping[NodeId, rpc.PreparedAnswer]:
-        """Ask brokers whether they are prepared; return the answers that arrived, by broker.
+        """Ask brokers whether they have opened the metadata log; return the answers that arrived, by broker.
 
         The calls use the links that carry the messages of the metadata group.
         """
@@ -146,7 +150,7 @@ class MetadataMembers:
     async def _serve_prepared(
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
-        """Answer whether the metadata log is open on this broker."""
+        """Answer whether the metadata log is open on this broker, and whether its replica is rejoining."""
         group = self._host.groups.get(METADATA_GROUP)
         is_open = group is not None and group.stopped is None
         is_rejoining = group is not None and group.is_rejoining

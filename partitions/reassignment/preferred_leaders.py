@@ -1,11 +1,11 @@
 """Transfers leaderships to preferred leaders: each broker for the partitions that it leads.
 
-Decides: when a leadership is transferred. Leaves to others: which replica is preferred (the first one in the
-metadata; ``metadata.balancing`` balances their numbers), and the transfer (Raft).
+Decides: when a leadership is transferred. Leaves to others: which replica is preferred (the first replica in
+the metadata; ``metadata.balancing`` balances the numbers of preferred leaders), and the transfer (Raft).
 
-A leader that is not preferred transfers once all brokers in use have been alive, and the preferred replica in
-sync, for ``after_ms``, so that an unstable broker gets no leaderships. Each time a leadership does not stay
-at its preferred leader, the time before the next transfer doubles, up to a limit.
+A leader that is not preferred transfers its leadership once all brokers in use have been alive, and the
+preferred replica in sync, for ``after_ms``, so that an unstable broker gets no leaderships. Each time a
+leadership does not stay at its preferred leader, the time before the next transfer doubles, up to a limit.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class PreferredLeaders:
         self._attempts: dict[GroupId, _Attempts] = {}
 
     async def run(self) -> None:
-        """Look periodically, until cancelled."""
+        """Transfer leaderships that are due, periodically, until cancelled."""
         pause_s = LOOK_S
         while True:
             await asyncio.sleep(min(pause_s, max(self._after_s, 0.05)))
@@ -68,7 +68,7 @@ class PreferredLeaders:
             pause_s = LOOK_S if has_room else NEXT_TRANSFERS_S
 
     def _look(self, now: float) -> bool:
-        """Transfer the leaderships that are due; return False if ``TRANSFERS_MAX`` was reached."""
+        """Transfer the leaderships that are due; return False if the limit ``TRANSFERS_MAX`` was reached."""
         image = self._image()
         wanted = {} if missing_brokers(image) else self._wanted(image)
         here = self._host.groups

@@ -1,11 +1,11 @@
 """Moves the replicas of partitions with a target, step by step, at the partition's leader.
 
-Decides: when to look, which brokers count as prepared, and when a replica is stuck. Leaves to others: the
-next step (``steps``), safety (Raft), the target (the metadata), opening and deleting replicas
+Decides: when a partition is checked, which brokers count as prepared, and when a replica is stuck. Leaves to
+others: the next step (``steps``), safety (Raft), the target (the metadata), opening and deleting replicas
 (``replica_manager``).
 
-Only observations are kept between looks: a new leader, or this one after a failed step, starts from the log
-and the metadata.
+Between checks only observations are kept. So a new leader, and this leader after a failed step, derive the
+next step from the log and the metadata.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ class Patience:
         self._waited: dict[NodeId, tuple[Index | None, float]] = {}
 
     def stuck(self, now_s: float, progress: Mapping[NodeId, Index | None]) -> frozenset[NodeId]:
-        """The replicas whose progress (None: not a learner yet) has not changed for ``STUCK_AFTER_S``."""
+        """The replicas whose progress has not changed for ``STUCK_AFTER_S``.
+
+        A replica with progress None is not a learner yet.
+        """
         waited: dict[NodeId, tuple[Index | None, float]] = {}
         for node, reached in progress.items():
             before = self._waited.get(node)
@@ -79,10 +82,10 @@ class Metadata(Protocol):
         """Metadata with all changes acknowledged before this call. Raises ``NoLeader``."""
 
     async def change_replicas(self, request: ReplicasChanged, timeout_ms: int) -> TopicInfo:
-        """Report the voters of a partition."""
+        """Report the current voters of a partition."""
 
     async def report_stuck(self, report: MoveStuck, timeout_ms: int) -> None:
-        """Report a broker that does not open a new replica."""
+        """Report a broker that does not open a new replica of a partition."""
 
 
 _SILENT: Final = rpc.PreparedAnswer(is_open=False, is_rejoining=False, reason="it does not answer the leader")
@@ -113,11 +116,11 @@ class Reassigner:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Look for partitions to move from now on."""
+        """Begin to check for partitions to move."""
         self._task = self._host.begin_duty(self._run)
 
     async def stop(self) -> None:
-        """Stop; the next leader continues the moves under way."""
+        """Stop checking and cancel the steps under way; the next leader continues the moves."""
         tasks = [self._task, *(move.step for move in self._moves.values())]
         waiting = [task for task in tasks if task is not None]
         for task in waiting:
@@ -196,7 +199,10 @@ class Reassigner:
     async def _ask_prepared(
         self, key: Key, info: PartitionInfo, nodes: frozenset[NodeId], *, is_added: bool = False
     ) -> dict[NodeId, rpc.PreparedAnswer]:
-        """Ask brokers whether they hold the replica open, over the links that carry replicas' messages."""
+        """Ask brokers whether they have the replica open.
+
+        The calls use the links that carry Raft messages.
+        """
         head = encode_body(rpc.Prepared((TopicPartition(*key), info.group_id), info.version, is_added))
 
         async def ask(node: NodeId) -> rpc.PreparedAnswer:
@@ -210,10 +216,11 @@ class Reassigner:
         return dict(zip(order, await asyncio.gather(*map(ask, order)), strict=True))
 
     async def _is_current(self, key: Key, info: PartitionInfo, move: _Move) -> bool:
-        """Whether the target is current, by confirmed metadata, and this broker still leads.
+        """Whether confirmed metadata still has the move's target, and this broker still leads in the move's
+        term.
 
         A broker that was disconnected may know only an older target, while another leader has reached a later
-        one. After the confirmation that needs a term above this leader's. Raises ``NoLeader``.
+        target. That leader's term is above this leader's term. Raises ``NoLeader``.
         """
         await self._metadata.current_image(CONFIRM_TIMEOUT_MS)
         replica = self._replicas.get(key)
@@ -228,7 +235,9 @@ class Reassigner:
         move: _Move,
         membership: Membership,
     ) -> bool:
-        """Whether a majority of the new voters answers and counts: else no change can commit."""
+        """Whether a majority of the new voters answers and counts in quorums: without it no change can
+        commit.
+        """
         before, me = replica.group.membership.voters, self._host.node_id
         if membership.voters == before:
             return True
@@ -256,9 +265,9 @@ class Reassigner:
         )
 
     async def _report_stuck(self, key: Key, info: PartitionInfo, nodes: frozenset[NodeId]) -> None:
-        """Report live brokers that have not opened the replica; an open learner is only slow.
+        """Report live brokers that have not opened the replica. A broker with an open learner is only slow.
 
-        A broker that is down may return: ``restore_after_ms`` decides about it.
+        A broker that is down may return, and is not reported: ``restore_after_ms`` decides about it.
         """
         answers = await self._ask_prepared(key, info, nodes)
         image = self._metadata.image

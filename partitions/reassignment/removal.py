@@ -1,10 +1,11 @@
-"""Seals decommissioned partitions at their leaders, and removes them once they have no records.
+"""Seals decommissioned partitions at their leaders, and removes partitions once they have no records.
 
-Decides: when a leader looks, and when it reports that its partition has no record left. Leaves to others:
-sealing (``replica.sealing``), deleting records (``raftlog.hosting.retention``), whether the partition may be
-removed (``metadata.partition_commands``), deleting its replicas (``hosting.replica_manager``).
+Decides: when a leader checks its partition, and when it reports that the partition has no record left. Leaves
+to others: sealing (``replica.sealing``), deleting records (``raftlog.hosting.retention``), whether the
+partition may be removed (``metadata.partition_commands``), deleting its replicas
+(``hosting.replica_manager``).
 
-No state is kept between looks: a new leader starts from the metadata and the log.
+No state is kept between checks: a new leader starts from the metadata and the log.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class Metadata(Protocol):
         """The newest metadata of this broker."""
 
     async def remove_partition(self, request: RemovePartition, timeout_ms: int) -> TopicInfo:
-        """Report a partition without records, so that it is removed."""
+        """Report that a decommissioned partition has no records, so that the controller removes the
+        partition.
+        """
 
 
 async def _never(topic: str, partition: int, timeout_ms: int) -> bool:
@@ -55,10 +58,11 @@ class PartitionRemover:
         replicas: Mapping[Key, PartitionReplica],
         is_awaited: Callable[[str, int, int], Awaitable[bool]] = _never,
     ) -> None:
-        """``is_awaited(topic, partition, timeout_ms)`` says whether brokers still deliver records there.
+        """``is_awaited(topic, partition, timeout_ms)`` says whether brokers still deliver records to the
+        partition.
 
-        An example is delayed messages: only the partition's log shows whether they have arrived. It raises
-        ``NoLeader``.
+        For example delayed messages may be under way: only the partition's log shows whether they have
+        arrived. The function raises ``NoLeader``.
         """
         self._host = host
         self._is_awaited = is_awaited
@@ -66,7 +70,7 @@ class PartitionRemover:
         self._replicas = replicas
 
     async def run(self) -> None:
-        """Look at the partitions led here, until cancelled."""
+        """Seal and remove decommissioned partitions led here, until cancelled."""
         seen: Mapping[str, TopicInfo] = {}
         changed: list[tuple[TopicInfo, PartitionInfo]] = []
         while True:
@@ -106,7 +110,7 @@ class PartitionRemover:
 
 
 def _changed(topics: Mapping[str, TopicInfo]) -> Iterator[tuple[TopicInfo, PartitionInfo]]:
-    """The partitions that are or were decommissioned, each with its topic."""
+    """The partitions that are, or were once, decommissioned, each with its topic."""
     for topic in topics.values():
         for partition in topic.partitions:
             if partition.decommission_version:

@@ -1,6 +1,6 @@
 """Chooses the next step of a group's leader towards the target voters.
 
-Decides: one step at a time, from the present state. Leaves to others: taking the step (``reassigner`` for
+Decides: one step at a time, from the current state. Leaves to others: taking the step (``reassigner`` for
 partitions, ``metadata_members`` for the metadata group), safety (the Raft core's joint membership), the
 target (``metadata.move_planner``, ``metadata.voters``). Pure: equal views give equal steps on any leader.
 """
@@ -31,42 +31,44 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Take no step now; ``for_what`` names the condition that is missing."""
+    """Take no step now; ``for_what`` is the missing condition."""
 
     for_what: str
 
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Ask these brokers whether they hold the replica open."""
+    """Ask these brokers whether they have the replica open."""
 
     nodes: frozenset[NodeId]
 
 
 @dataclass(frozen=True, slots=True)
 class ReportStuck:
-    """Ask these brokers why their new replicas make no progress, and report it to the active controller."""
+    """Ask these brokers why their new replicas make no progress, and report the reasons to the active
+    controller.
+    """
 
     nodes: frozenset[NodeId]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Change to this membership."""
+    """Change the group's membership to this membership."""
 
     membership: Membership
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Report to the metadata that the target is reached and committed."""
+    """Report to the metadata that the voters are the target, by a committed membership."""
 
 
 Step = Wait | Prepare | ReportStuck | Change | Report
 
 
 def next_step(view: View) -> Step:
-    """Choose the step to take now."""
+    """Choose the step that the leader takes now."""
     membership = view.membership
     if not view.is_committed or membership.is_joint:
         return Wait("the change under way to be committed")
@@ -89,9 +91,9 @@ def next_step(view: View) -> Step:
 
 
 def can_commit(membership: Membership, able: Collection[NodeId]) -> bool:
-    """Whether a majority of the voters is in ``able``: their replicas are open and not rejoining.
+    """Whether a majority of the voters is in ``able``, the brokers whose replicas are open and not rejoining.
 
-    A change in the log cannot be undone; without such a majority, voters that lost their disks could never
+    A change in the log cannot be undone. Without such a majority, voters that lost their disks could never
     rejoin.
     """
     return 2 * len(membership.voters.intersection(able)) > len(membership.voters)

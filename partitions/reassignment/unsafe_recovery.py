@@ -16,7 +16,7 @@ from raftlog.units import counted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """The answers of a partition's replicas."""
+    """The logs of the replicas of a partition that answered, and the survivor chosen from them."""
 
     target: TopicPartition
     ends: Mapping[NodeId, LogEnd]  # of replicas that answered and have a membership in their logs
@@ -26,12 +26,12 @@ class Survey:
 
     @property
     def phrase(self) -> str:
-        """The confirming phrase; it names the loss, and changes with it."""
+        """The phrase that confirms a recovery. It names the lost brokers, and changes when they change."""
         return f"recover {self.target} from broker {self.survivor} without {_brokers(self.lost)}"
 
     @property
     def estimate(self) -> str:
-        """A text that describes the recovery and the possible loss."""
+        """A text that describes the recovery and the possible loss of records."""
         if self.survivor is None:
             return (
                 f"no replica of {self.target} answers, so the partition cannot be recovered; start a broker"
@@ -46,7 +46,7 @@ class Survey:
 
     @property
     def lines(self) -> list[str]:
-        """One line for each replica that answered."""
+        """One line of text about the log of each replica that answered."""
         return [
             f"broker {node}: log ends at offset {end.last.index} in term {end.last.term}, "
             f"committed up to {end.commit_index}"
@@ -55,7 +55,10 @@ class Survey:
 
 
 def survey(target: TopicPartition, replicas: tuple[NodeId, ...], answers: Mapping[NodeId, LogEnd]) -> Survey:
-    """Evaluate the answers. ``replicas`` are the voters if no log has a membership."""
+    """Choose the survivor among the replicas that answered.
+
+    ``replicas`` are the voters if no log has a membership.
+    """
     ends = {node: end for node, end in answers.items() if any(end.halves)}
     survivor = max(sorted(ends), key=lambda node: (ends[node].last.term, ends[node].last.index), default=None)
     halves = (frozenset(replicas),) if survivor is None else ends[survivor].halves

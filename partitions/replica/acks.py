@@ -1,11 +1,11 @@
 """Waits for the acknowledgement of a produce request.
 
-Decides: the condition of each kind of acknowledgement, and the error when time runs out. Leaves to others:
+Decides: the condition of each kind of acknowledgement, and the error at the time limit. Leaves to others:
 committing (``raftlog``) and which replicas are in sync (``replica``).
 
-Once records have been appended, no error says that they are not: a caller whose time is up receives
-``CommitUnknown``, with ``committed`` True if the records are committed and only replicas are missing. If a
-caller disconnects, the proposal continues.
+Once records have been appended, no error says that they were not stored: at the time limit the caller
+receives ``CommitUnknown``, with ``committed`` True if the records are committed and only replicas are
+missing. If a caller disconnects, the proposal continues.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ Nodes = frozenset[NodeId]
 
 
 class Placed(Struct, frozen=True, kw_only=True):
-    """Records appended to the leader's log. ``proposal`` is None once they are known to be committed."""
+    """Records that were appended to the leader's log.
+
+    ``proposal`` is None once the records are known to be committed.
+    """
 
     first: Offset
     last: Index
@@ -46,7 +49,7 @@ class Placed(Struct, frozen=True, kw_only=True):
 
 
 def check_in_transaction(acks: Acks) -> None:
-    """Raise ``InvalidRequest`` for less than a quorum: a transaction must not lose records."""
+    """Raise ``InvalidRequest`` if a transaction asks for less than a quorum: it must not lose records."""
     if acks.kind in (AcksKind.NONE, AcksKind.LEADER):
         raise InvalidRequest(
             f"acks is {acks}, but records of a transaction must be committed before they are acknowledged; "
@@ -105,7 +108,7 @@ async def acknowledged(
 async def _held(
     group: RaftGroup[None], placed: Placed, is_enough: Callable[[Nodes], bool], deadline: float
 ) -> None:
-    """Wait until the nodes that hold the records durably are enough for ``is_enough``."""
+    """Wait until ``is_enough`` is True for the nodes that hold the records durably."""
     loop = asyncio.get_running_loop()
     while group.is_leader:
         matches = group.match_index

@@ -1,10 +1,10 @@
 """The offset up to which a partition is archived: a function of the committed log alone.
 
-Decides: which archived offset counts. Leaves to others: when it is set (``archiving``), and which segments
-wait for it (``raftlog.storage.retention``).
+Decides: which archived offset is in force. Leaves to others: when it is set (``archiving``), and which
+segments wait for it (``raftlog.storage.retention``).
 
 Every later leader has the entry, so retention may delete the same records on any leader. A leader that has
-not applied the newest entry yet knows a lower offset, and deletes less.
+not applied the newest entry yet knows a lower offset, and deletes fewer records.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ _SNAPSHOT: Final = struct.Struct(">Bq")  # version, offset
 
 
 class ArchivedUpTo:
-    """The archived offset: all records below it are in an archive. 0: no archive is known."""
+    """The archived offset: all records below it are in an archive. If it is 0, no archive is known."""
 
     def __init__(self) -> None:
         self.offset = Offset(0)
 
     def apply(self, entry: Batch) -> None:
-        """Apply one committed batch. A lower offset counts only if its entry has ``may_lower``."""
+        """Apply one committed batch.
+
+        An archived offset below the current one counts only with ``may_lower``.
+        """
         found = archived_in(entry)
         if found is not None:
             self.offset = Offset(found.offset if found.may_lower else max(self.offset, found.offset))

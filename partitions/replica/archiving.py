@@ -3,9 +3,9 @@
 Decides: which offsets are refused, and when a new offset is acknowledged. Leaves to others: the state
 (``archived``), and deleting archived records (``raftlog.hosting.retention``).
 
-The leader answers once the entry is committed and applied. A lower offset changes nothing, so an archiver may
-repeat its requests, and two archivers do not disturb each other. Only ``may_lower`` lowers the offset, for an
-archive that has lost files.
+The leader answers once the entry with the offset is committed and applied. A lower offset changes nothing, so
+an archiver may repeat its requests, and two archivers do not disturb each other. Only ``may_lower`` lowers
+the offset, for an archive that has lost files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Archiving:
         self._machine = machine
 
     async def set_archived(self, archived: Archived, *, now_ms: int, timeout_ms: int) -> Offset:
-        """Set the archived offset; return the offset that counts afterwards.
+        """Set the archived offset; return the offset in force afterwards.
 
         Raises with nothing done: ``InvalidRequest`` above the last stable offset, ``NotLeader``,
         ``NoLeader``, ``TopicNotFound``, ``Overloaded``, ``StorageFull``. Raises ``CommitUnknown``. A call may

@@ -1,16 +1,16 @@
 """Reads of a partition at any replica, with bounded staleness.
 
-Decides: whether this replica is fresh enough to serve a read, and how it becomes so. Leaves to others:
+Decides: whether this replica is fresh enough to serve a read, and how it becomes fresh. Leaves to others:
 reading (``reads``), and which replica is asked (``partitions.routing.closest``).
 
 A replica asks the leader for a read index: the leader proves with a round of heartbeats that it leads, and
-answers with its commit index. Once this replica has applied that index, it has all records committed when it
-asked. It measures that time on its own monotonic clock, so no clocks are compared. Delayed messages, paused
-processes, deposed leaders and quiescent groups make a proof older, never newer. One proof serves all reads
-until it is too old for a read; while reads arrive, the next proof begins before that.
+answers with its commit index. Once this replica has applied that index, it has all records committed at the
+time of its question. The replica measures that time on its own monotonic clock, so no clocks are compared.
+Delayed messages, paused processes, deposed leaders and quiescent groups make a proof older, never newer. One
+proof serves all reads until it is too old for a read; while reads arrive, the next proof begins before that.
 
-A follower shows only records below the commit index that it knows, and never reports an offset as out of
-range: only the leader can.
+A follower shows only records up to the commit index that it knows. A follower never reports an offset as out
+of range: only the leader can.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ LOOK_S: Final = 0.001
 PROOFS_MAX: Final = 2  # proofs that one read waits for: the first may have begun too early
 
 AskReadIndex = Callable[[NodeId], Awaitable[Index]]
-"""Asks the leader for the read index of the partition. Raises ``RaftlogError``."""
+"""Function that asks the leader for the read index of the partition. Raises ``RaftlogError``."""
 
 
 class Freshness:
-    """Freshness of a replica: the time of its newest proof."""
+    """The time at which this replica provably had all committed records, by its newest proof."""
 
     def __init__(self, serving: Serving, waiters: FetchWaiters) -> None:
         self._serving = serving
@@ -64,7 +64,10 @@ class Freshness:
         return asyncio.get_running_loop().time() - self._as_of_s
 
     async def ensure(self, age_max_s: float, ask: AskReadIndex) -> None:
-        """Return once the age is below ``age_max_s``. Raises ``ReplicaNotInSync``, ``TopicNotFound``."""
+        """Return once the newest proof is younger than ``age_max_s``, if necessary after a new proof.
+
+        Raises ``ReplicaNotInSync``, ``TopicNotFound``.
+        """
         for _ in range(PROOFS_MAX):
             if self.age_s < age_max_s:
                 break
@@ -75,7 +78,7 @@ class Freshness:
             self._prove(ask)  # in the background
 
     def not_in_sync(self, why: str) -> ReplicaNotInSync:
-        """The error that sends a reader to the leader."""
+        """The error that tells a reader to ask the leader instead."""
         serving = self._serving
         node = serving.group.node_id if serving.is_attached else None
         return ReplicaNotInSync(
@@ -85,7 +88,7 @@ class Freshness:
         )
 
     def check_member(self) -> None:
-        """Raise unless this replica runs and is a voter that counts in quorums."""
+        """Raise an error unless this replica runs and is a voter that counts in quorums."""
         self._serving.check_exists()
         group = self._serving.group
         if group.stopped is not None:
@@ -127,7 +130,7 @@ class Freshness:
 
 
 class _Leader:
-    """The right to serve of a leader with a recent proof of leadership."""
+    """Permits reads on a leader with a recent proof of leadership."""
 
     def __init__(self, serving: Serving, freshness: Freshness, age_max_s: float) -> None:
         self._serving = serving
@@ -170,7 +173,7 @@ class _Leader:
 
 
 class _Follower(_Leader):
-    """The right to serve of a follower with a recent proof; it never reports an offset as out of range."""
+    """Permits reads on a follower with a recent proof. A follower never reports an offset as out of range."""
 
     @property
     def is_ready(self) -> bool:
@@ -202,7 +205,7 @@ class BoundedReads:
         """Read like ``Reads.fetch``, with all batches committed ``max_staleness_ms`` before the log is read.
 
         Raises ``ReplicaNotInSync`` if the reader must ask the leader, also for an offset above or below the
-        records of this replica. On the leader it raises the errors of ``Reads.fetch``.
+        records of this replica. On the leader the call raises the errors of ``Reads.fetch``.
         """
         loop = asyncio.get_running_loop()
         age_max_s = request.max_staleness_ms / 1000
@@ -254,7 +257,10 @@ class BoundedReads:
             raise self.freshness.not_in_sync(str(error)) from error
 
     async def _newer(self, until: float) -> None:
-        """Wait until another entry is committed here, or until a time of the loop; at least ``LOOK_S``."""
+        """Wait until another entry is committed here, at most until the loop's time ``until``.
+
+        The wait may last ``LOOK_S`` in any case.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(max(until, asyncio.get_running_loop().time() + LOOK_S)):
                 await self._waiters.wait(Index(self._serving.group.applied_index + 1))

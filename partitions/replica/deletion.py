@@ -1,10 +1,10 @@
 """Deletes the records of a partition below an offset, on request.
 
 Decides: which offsets are refused, and when the deletion is acknowledged. Leaves to others: the state
-(``log_start``), refusing readers (``reads``), and freeing the disk (``raftlog.hosting.retention``).
+(``log_start``), refusing readers (``reads``), and freeing disk space (``raftlog.hosting.retention``).
 
-The leader answers once the new start is committed and applied: each later leader has the start, and a deposed
-leader acknowledges no deletion. The start never falls, so a request may be repeated.
+The leader answers once the new log start is committed and applied: each later leader has the log start, and a
+deposed leader acknowledges no deletion. The log start never falls, so a request may be repeated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Deletion:
     async def delete_before(
         self, offset: Offset, config: TopicConfig, *, now_ms: int, timeout_ms: int
     ) -> Offset:
-        """Delete all records below ``offset``; return the resulting log start, which may be higher.
+        """Delete all records below ``offset``; return the new log start offset, which may be above
+        ``offset``.
 
         Raises with nothing done: ``InvalidRequest``, ``Conflict`` for an offset in an open transaction or
         above the archived offset, ``NotLeader``, ``NoLeader``, ``TopicNotFound``, ``Overloaded``,
@@ -64,7 +65,7 @@ class Deletion:
         return self._reads.log_start_offset
 
     def _check_end(self, offset: Offset) -> None:
-        """Raise if records below ``offset`` do not exist yet, or belong to an open transaction."""
+        """Raise an error if ``offset`` is above the end, or records below it are in an open transaction."""
         end, stable = self._reads.high_watermark, self._reads.last_stable_offset
         if offset > end:
             raise InvalidRequest(

@@ -1,7 +1,7 @@
 """Reads that wait for records which are not committed yet, ordered by the index for which they wait.
 
-Decides: which reads a new commit index wakes. Leaves to others: the result (``reads``). A read that is woken
-only checks its condition again, so a loss of leadership or the deletion of the topic wakes all reads.
+Decides: which reads a new commit index wakes. Leaves to others: the result (``reads``). A woken read only
+checks its condition again, so a loss of leadership or the deletion of the topic wakes all reads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class FetchWaiters:
         return self._count
 
     async def wait(self, index: Index) -> None:
-        """Return once ``index`` may be committed, or after ``wake_all``. It may be cancelled."""
+        """Return once ``index`` may be committed, or after ``wake_all``. The caller may cancel the wait."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._by_index.setdefault(index, {})[waiter] = None
         self._count += 1
@@ -35,12 +35,12 @@ class FetchWaiters:
                 self._forget(index, waiter)
 
     def advance(self, commit_index: Index) -> None:
-        """Wake the waiters for this index or a lower one."""
+        """Wake the waiters for ``commit_index`` or a lower index."""
         while self._by_index and self._by_index.peekitem(0)[0] <= commit_index:
             self._wake(self._by_index.popitem(0)[1])
 
     def wake_all(self) -> None:
-        """Wake all waiters to check their conditions again: something other than the commit index changed."""
+        """Wake all waiters to check their conditions again, after a change other than of the commit index."""
         while self._by_index:
             self._wake(self._by_index.popitem(0)[1])
 

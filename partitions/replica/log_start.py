@@ -1,11 +1,11 @@
 """The replicated log start of one partition on every replica: a function of the committed log alone.
 
 Decides: the offset below which no record is read, and the newest record, which retention always keeps. Leaves
-to others: when the start advances, and deleting segments, whose ends differ between replicas
-(``raftlog.hosting.retention``), and refusing readers (``reads``).
+to others: when the log start advances; deleting segments, whose ends differ between replicas
+(``raftlog.hosting.retention``); and refusing readers (``reads``).
 
-The leader writes the start into the log, and deletes segments once that entry is committed. A later leader
-has the entry once it has applied its log, so a start that a reader has seen never falls.
+The leader writes the log start into the log, and deletes segments once that entry is committed. A later
+leader has the entry once it has applied its log, so a log start that a reader has seen never falls.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SNAPSHOT: Final = struct.Struct(">Bqq")  # version, offset, newest record
 
 
 class LogStart:
-    """The log start offset for readers, and the newest record."""
+    """The log start offset for readers, and the index of the newest record."""
 
     def __init__(self) -> None:
         self.offset = Offset(0)

@@ -2,6 +2,7 @@
 
 Its parts are the producer table, the transaction table, the log start, the archived offset, the seal, and in
 some internal topics a derived state (``derived``).
+
 Decides: which parts a committed batch changes. Leaves to others: the records, which stay in the log, and the
 rules of each part (``producer_table``, ``transaction_table``, ``log_start``, ``archived``, ``sealed``).
 """
@@ -35,7 +36,10 @@ _LENGTH: Final = struct.Struct(">I")
 
 
 class PartitionMachine:
-    """The state machine of a partition's Raft group. It has no replies: offsets are known before."""
+    """The state machine of a partition's Raft group.
+
+    Has no replies: offsets are known before a batch is applied.
+    """
 
     def __init__(self, derived: DerivedState | None = None) -> None:
         self.producers = ProducerTable()

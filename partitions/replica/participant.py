@@ -1,10 +1,11 @@
 """Transactions at the leader of a partition: they join before their first batch, and end with a marker.
 
-Decides: when the coordinator is asked, and which batches a request may hold. Leaves to others: the state on
+Decides: when the coordinator is asked, and which batches a request may have. Leaves to others: the state on
 every replica (``transaction_table``, ``producer_table``), whether a transaction is open (``transactions``),
 the log (``replica``).
 
-The set of joined transactions belongs to one leader epoch, like ``InFlight``: the next leader asks again.
+The set of joined transactions belongs to one leader epoch, like ``InFlight``: the next leader asks the
+coordinator again.
 """
 
 from __future__ import annotations
@@ -21,22 +22,25 @@ from raftlog.wire.limits import TRANSACTION_BYTES_MAX
 
 
 class TransactionName(NamedTuple):
-    """Identity of one transaction in the headers of its batches."""
+    """Identity of one transaction in the headers of its batches: producer id and producer epoch."""
 
     producer_id: int
     epoch: int
 
 
 JoinTransaction = Callable[[str, TransactionName, TopicPartition, int], Awaitable[None]]
-"""Asks the coordinator of a transactional id to record that the partition takes part; returns once it has.
+"""Asks the coordinator of a transactional id to record that the partition takes part in the transaction.
 
-The last argument is a time-out in milliseconds. Raises ``ProducerFenced``, ``TransactionAborted``,
-``TransactionNotFound``, ``TransactionEnding``, ``NoLeader`` and ``CommitUnknown``. A call may be repeated.
+Returns once the coordinator has recorded it. The last argument is a time-out in milliseconds. Raises
+``ProducerFenced``, ``TransactionAborted``, ``TransactionNotFound``, ``TransactionEnding``, ``NoLeader`` and
+``CommitUnknown``. A call may be repeated.
 """
 
 
 class HeldBack:
-    """Measures how long the oldest open transaction has held back readers, as this replica observed it."""
+    """Measures how long the oldest open transaction has held back readers of committed records on this
+    replica.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -44,18 +48,26 @@ class HeldBack:
         self._since_s = 0.0
 
     def note(self, oldest: OpenTransaction | None) -> None:
-        """Note the oldest open transaction; another one restarts the time."""
+        """Note the oldest open transaction.
+
+        If it is not the transaction noted before, the measured time restarts.
+        """
         if oldest != self._oldest:
             self._oldest, self._since_s = oldest, self._clock.monotonic()
 
     @property
     def ms(self) -> int:
-        """The time in milliseconds; 0 without an open transaction."""
+        """The time in milliseconds for which the noted transaction held back readers; 0 without an open
+        transaction.
+        """
         return 0 if self._oldest is None else round((self._clock.monotonic() - self._since_s) * 1000)
 
 
 class Participant:
-    """The leader's state of transactions in addition to the tables. All on the event loop's thread."""
+    """The leader's state of open transactions, which the replicated tables do not have.
+
+    All on the event loop's thread.
+    """
 
     def __init__(self, table: TransactionTable, bytes_max: int = TRANSACTION_BYTES_MAX) -> None:
         self._table = table
@@ -64,19 +76,24 @@ class Participant:
         self._asking: set[TransactionName] = set()  # joins in progress, without a marker since they began
 
     def clear(self) -> None:
-        """Forget all transactions: the leader epoch is over."""
+        """Forget all transactions, because the leader epoch is over."""
         self._joined.clear()
         self._asking.clear()
 
     def ended(self, transaction: TransactionName) -> None:
-        """Forget a transaction whose marker was appended, so that a late batch of it must join again."""
+        """Forget a transaction whose marker was appended, so that a late batch of the transaction must join
+        again.
+        """
         self._joined.pop(transaction, None)
         self._asking.discard(transaction)
 
     def transaction_of(
         self, headers: Sequence[BatchHeader], transactional_id: str | None
     ) -> TransactionName | None:
-        """The transaction of a produced body, None for plain batches. Raises ``InvalidRequest``."""
+        """The transaction of a produced body, or None if no batch is transactional.
+
+        Raises ``InvalidRequest``.
+        """
         if transactional_id is None:
             for header in headers:
                 self._check_plain(header)
@@ -99,7 +116,7 @@ class Participant:
         timeout_ms: int,
         size_bytes: int,
     ) -> None:
-        """Join a transaction, and count ``size_bytes`` more of it in this partition.
+        """Let this partition join a transaction, and add ``size_bytes`` to the transaction's bytes here.
 
         Raises the errors of the coordinator, and ``RecordTooLarge``. Repeated batches count again, and the
         next leader counts from zero: the limit only keeps a transaction from filling a disk.

@@ -1,7 +1,7 @@
 """Finds the offset at which a read begins.
 
-Decides: which offset a time or a count of records stands for, among the records that the reader may see.
-Leaves to others: whether this replica may answer, and waiting (``replica``).
+Decides: which offset a time or a count of records means, among the records that the reader may see. Leaves to
+others: whether this replica may answer, and waiting (``replica``).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def needs_high_watermark(position: Position) -> bool:
 class NewestRecords:
     """Backward search for the first of the newest ``count`` records that the reader sees.
 
-    User records count, except records of ``aborted`` transactions; in a batch that cannot be decoded all
-    offsets count. ``last`` is the newest offset that the search has not examined yet.
+    The search counts user records, except records of ``aborted`` transactions. In a batch that cannot be
+    decoded all offsets count. ``last`` is the newest offset that the search has not examined yet.
     """
 
     def __init__(self, count: int, last: Index, aborted: AbortedRanges) -> None:
@@ -43,15 +43,15 @@ class NewestRecords:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the records are found, or the search has examined ``LOOKED_BACK_BATCHES_MAX``."""
+        """Whether all ``count`` records are found, or the search has examined ``LOOKED_BACK_BATCHES_MAX``."""
         return self._missing <= 0 or self._batches_left <= 0
 
     @property
     def offset(self) -> Offset:
-        """The offset of the first record.
+        """The offset of the first of the newest records.
 
-        While records are missing, all offsets up to ``last`` count, and the result may be below the log
-        start.
+        While some of the records are missing, the result assumes a record at each offset up to ``last``, and
+        may be below the log start.
         """
         return Offset(self.last + 1 - self._missing)
 
@@ -70,7 +70,7 @@ class NewestRecords:
                 return
 
     def _first_in(self, log: LogReader, header: BatchHeader) -> int:
-        """The first offset in a batch from which on it has the missing records."""
+        """The offset in a batch from which on the batch has exactly the missing records."""
         if not header.is_whole:
             with suppress(CorruptBatch):
                 records = list(iter_records(_batch_at(log, Index(header.base_offset)), header.base_offset))
@@ -81,7 +81,7 @@ class NewestRecords:
 def at_time(
     log: LogReader, first: Index, last: Index, timestamp_ms: int, aborted: AbortedRanges = NO_ABORTED
 ) -> Offset | None:
-    """The first user record in ``first..last`` with a timestamp at or after a time; None without one.
+    """The offset of the first user record in ``first..last`` with a timestamp at or after a time, or None.
 
     Records of ``aborted`` transactions do not count. The record with the batch's highest timestamp may be
     below ``first``, or compacted away: then the search continues after the batch.
@@ -101,7 +101,7 @@ def at_time(
 def timestamp_at(
     log: LogReader, commit_index: Index, offset: Offset, aborted: AbortedRanges = NO_ABORTED
 ) -> int | None:
-    """The timestamp of a committed user record; None if the offset has none (compaction leaves gaps)."""
+    """The timestamp of the committed user record at ``offset``; None without one, as after compaction."""
     if not log.first_index <= offset <= commit_index:
         return None
     batch = _batch_at(log, Index(offset))

@@ -1,12 +1,12 @@
 """Admits new producers to the partitions that a broker leads.
 
-Checks that a producer's id was allocated, that this broker has room to remember it, and that its client has
-not added too many. All replicas have equal producer tables, so a single broker cannot evict producers: the
-leader refuses new ones instead.
+The module checks that a producer's id was allocated, that this broker has room to remember the producer, and
+that its client has not added too many producers. All replicas have equal producer tables, so a single broker
+cannot evict producers: the leader refuses new producers instead.
 
 The tables do not record the client of a producer. So a leader counts the producers that each address adds: up
-to a share at once, and as many again over the day after which a silent producer is forgotten. The counts
-begin at 0 in a new process.
+to a share of the maximum at once, and as many again over the day after which a silent producer is forgotten.
+The counts begin at 0 in a new process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RETRY_AFTER_MS: Final = 5000
 
 
 class Remembers(Protocol):
-    """A replica with a number of producers."""
+    """A replica that has a number of producers in its table."""
 
     @property
     def producers(self) -> int:
@@ -37,7 +37,9 @@ class Remembers(Protocol):
 
 
 class ProducerAdmission:
-    """Admits new producers to all ``replicas`` of one broker."""
+    """Admits new producers to all ``replicas`` of one broker, within limits for the broker and for each
+    client.
+    """
 
     def __init__(
         self,
@@ -62,11 +64,11 @@ class ProducerAdmission:
         return sum(replica.producers for replica in self._replicas())
 
     async def admit(self, producer_ids: Collection[int], timeout_ms: float, client: str = "") -> None:
-        """Admit producers that are new to a partition led by this broker.
+        """Admit producers that are new to a partition led by this broker, or raise an error.
 
         Raises ``InvalidRequest`` for an id that was never allocated, ``Overloaded`` if this broker has its
-        maximum of producers, ``QuotaExceeded`` if the client has added too many, ``NoLeader`` if the current
-        metadata cannot be read. A client without an address has no quota.
+        maximum of producers, ``QuotaExceeded`` if the client has added too many producers, ``NoLeader`` if
+        the current metadata cannot be read. A client without an address has no quota.
         """
         newest, producer_id = max((self._ids.number_of(one), one) for one in producer_ids)
         if newest >= self._metadata.image.next_producer_id:  # the metadata of this broker may be old
@@ -91,7 +93,7 @@ class ProducerAdmission:
 
 
 class _Added:
-    """The number of producers that each client has added; it falls with time."""
+    """The number of producers that each client has added; each number falls with time."""
 
     def __init__(self, share: int) -> None:
         self._share = share
@@ -99,7 +101,10 @@ class _Added:
         self._of: dict[str, tuple[float, float]] = {}  # number, and the time in seconds at which it held
 
     def add(self, client: str, count: int, now_s: float) -> None:
-        """Count new producers of a client. If they are too many, raise ``QuotaExceeded``, and count none."""
+        """Count new producers of a client.
+
+        If they would be too many, count none and raise ``QuotaExceeded``.
+        """
         after = self._left(client, now_s) + count
         if after > self._share:
             raise QuotaExceeded(

@@ -5,8 +5,8 @@ its encoded form, so a snapshot costs one copy of the rows.
 
 The table's clock follows the append times that leaders stamp, never the timestamps of producers. The table
 does not trust a single stamp: after a jump by more than half the expiration time, its clock subtracts the
-jump until later stamps have advanced from there for a while. So a leader whose clock is wrong for one batch
-does not expire producers.
+jump until later stamps have advanced from the new time for a while. So a leader whose clock is wrong for one
+batch does not expire producers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BATCH: Final = struct.Struct(">iiqqi")  # first sequence, last offset delta, ba
 
 
 class Sequenced(NamedTuple):
-    """Sequences and position of one batch of one producer."""
+    """Sequences, offsets and time of one batch of one producer."""
 
     first_sequence: int
     last_sequence: int
@@ -42,14 +42,14 @@ class Sequenced(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """Epoch and last applied batches (``window``, oldest first) of one producer."""
+    """Producer epoch and last applied batches (``window``, oldest first) of one producer."""
 
     epoch: int
     window: Sequence[Sequenced]
 
 
 class ProducerTable:
-    """The applied batches of all producers of a partition."""
+    """The last applied batches of each producer of a partition."""
 
     def __init__(self, *, expiration_ms: int = EXPIRATION_MS, producers_max: int = PRODUCERS_MAX) -> None:
         self._expiration_ms = expiration_ms
@@ -81,9 +81,9 @@ class ProducerTable:
         return ProducerState(_ROW.unpack_from(row)[1], window)
 
     def tail(self, producer_id: int) -> tuple[int, int] | None:
-        """Epoch and last sequence of the newest batch of a producer; None if ``get`` gives None.
+        """Producer epoch and last sequence of a producer's newest batch; None if ``get`` returns None.
 
-        After the marker of a transaction: the next epoch, and ``NO_SEQUENCE``.
+        After the marker of a transaction: the next producer epoch, and ``NO_SEQUENCE``.
         """
         row = self._rows.get(producer_id)
         if row is None:
@@ -94,7 +94,9 @@ class ProducerTable:
         return _ROW.unpack_from(row)[1], (first_sequence + delta) & SEQUENCE_MAX
 
     def base_offsets(self) -> frozenset[int]:
-        """The base offsets of batches that a producer may send again: compaction must keep their headers."""
+        """The base offsets of batches that a producer may send again: compaction must keep the headers of
+        these batches.
+        """
         return frozenset(
             batch[2]
             for row in self._rows.values()
@@ -129,7 +131,7 @@ class ProducerTable:
         self._forget_surplus()
 
     def _fence(self, producer_id: int, epoch: int) -> None:
-        """End a transaction: its producer continues in ``epoch``, from the first sequence on."""
+        """End a transaction: its producer continues in ``epoch``, beginning with the first sequence."""
         row = self._rows.pop(producer_id, b"")
         if not row or _ROW.unpack_from(row)[1] < epoch:
             row = _ROW.pack(producer_id, epoch, self._newest_ms, 0)
@@ -141,7 +143,7 @@ class ProducerTable:
             self._rows.popitem(last=False)
 
     def snapshot(self) -> bytes:
-        """Encode the table: equal bytes on every replica with an equal applied index."""
+        """Encode the table. Replicas with an equal applied index give equal bytes."""
         return b"".join([_HEAD.pack(SNAPSHOT_VERSION, *self._clock), *self._rows.values()])
 
     def restore(self, snapshot: bytes) -> None:
@@ -172,7 +174,7 @@ class ProducerTable:
         self._first_ms, self._newest_ms, self._behind_ms, self._steady_ms = clock
 
     def _advance(self, stamped_ms: int) -> None:
-        """Advance the clock, and remove producers that have been silent for the expiration time."""
+        """Advance the table's clock, and remove producers that have been silent for the expiration time."""
         if self._newest_ms < 0:
             self._first_ms = self._newest_ms = stamped_ms
             return

@@ -1,13 +1,13 @@
-"""Detects duplicates: the batches that a producer has sent before, so that a retry is harmless.
+"""Detects duplicates: batches that a producer has sent before, so that a retry is harmless.
 
 Decides: whether a batch is new, a duplicate, out of order, or from a fenced producer (``InFlight.check``).
 Leaves to others: the table of applied batches (``producer_table``), when a batch is applied (``machine``),
 and the response (``replica``).
 
 Applied batches and batches in flight are stored separately. ``ProducerTable`` is part of every replica's
-state. ``InFlight`` belongs to one leader epoch: the batches that this leader has appended and that are not
-applied yet. A leader that steps down discards ``InFlight``; the next leader finds those batches in its log,
-as far as they were replicated.
+state. ``InFlight`` belongs to one leader epoch: it has the batches that this leader has appended and not
+applied yet. A leader that steps down discards ``InFlight``. The next leader finds the discarded batches in
+its log, as far as they were replicated.
 """
 
 from __future__ import annotations
@@ -42,12 +42,15 @@ REFUSALS: Final = (
     QuotaExceeded,
     StorageFull,
 )
-"""Refusals that depend on the present state, so that an earlier attempt of the batch may have been stored."""
+"""Refusals that depend on the current state: an earlier attempt of the refused batch may have been stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known(Generic[Handle]):
-    """Position of batches that were appended before. ``handle`` is their proposal; None once applied."""
+    """Position of batches that were appended before.
+
+    ``handle`` is the proposal of the batches, or None once they are applied.
+    """
 
     base_offset: Offset
     last_offset: Offset
@@ -59,7 +62,10 @@ class Known(Generic[Handle]):
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A repeated request of which a crash left only the first ``count`` batches; later batches are new."""
+    """A repeated request of which a crash left only the first ``count`` batches.
+
+    Its other batches are new.
+    """
 
     count: int
 
@@ -73,8 +79,8 @@ class _Pending(NamedTuple, Generic[Handle]):
 class InFlight(Generic[Handle]):
     """A leader's view of its producers: the applied table, and the batches appended since.
 
-    Call ``check``, propose and ``add`` without a pause between them, or two retries of one batch could both
-    be appended.
+    Call ``check``, propose and ``add`` without awaiting in between: otherwise two retries of one batch could
+    both be appended.
     """
 
     def __init__(self, table: ProducerTable) -> None:
@@ -86,11 +92,12 @@ class InFlight(Generic[Handle]):
         return len(self._order)
 
     def check(self, headers: Sequence[BatchHeader]) -> Known[Handle] | Begun | None:
-        """Check which batches of a request were appended before.
+        """Find out which batches of a request were appended before.
 
-        None: none was, and all may be appended. ``Known``: all were. ``Begun``: the first ones were, and the
-        others may be appended. Raises ``OutOfOrderSequence``, ``ProducerFenced``, and ``InvalidRequest`` if
-        batches other than the first were appended before.
+        Returns None if no batch was appended before, so that all may be appended; ``Known`` if all were;
+        ``Begun`` if only the first batches were, so that the other batches may be appended. Raises
+        ``OutOfOrderSequence``, ``ProducerFenced``, and ``InvalidRequest`` if batches other than the first
+        were appended before.
         """
         if len(headers) == 1:
             header = headers[0]
@@ -107,7 +114,9 @@ class InFlight(Generic[Handle]):
         return self._check_many(headers)
 
     def unknown(self, headers: Iterable[BatchHeader]) -> set[int]:
-        """The ids of producers of these batches that have no batch here, neither applied nor in flight."""
+        """The ids of the producers of these batches that have no batch in this partition, applied or in
+        flight.
+        """
         ids = {header.producer_id for header in headers if header.producer_id >= 0}
         return {one for one in ids if one not in self._pending and one not in self._table}
 
@@ -119,7 +128,7 @@ class InFlight(Generic[Handle]):
         append_time_ms: int | None,
         handle: Handle,
     ) -> None:
-        """Remember batches that were just appended in ``term``, the first of them at ``first``."""
+        """Remember batches that were just appended in ``term``, with ``first`` as first offset."""
         base_offset: int = first
         for header in headers:
             if header.is_sequenced:
@@ -131,13 +140,18 @@ class InFlight(Generic[Handle]):
             base_offset += header.last_offset_delta + 1
 
     def add_marker(self, producer_id: int, epoch: int, index: Index, handle: Handle) -> None:
-        """Remember the marker of a transaction that was just appended: it fences the epoch from now on."""
+        """Remember the marker of a transaction that was just appended.
+
+        From now on its producer epoch is fenced.
+        """
         batch = Sequenced(NO_SEQUENCE, NO_SEQUENCE, index, index, 0, 0)
         self._pending.setdefault(producer_id, deque()).append(_Pending(epoch + 1, batch, handle))
         self._order.append((index, producer_id))
 
     def marked(self, producer_id: int, epoch: int) -> Known[Handle] | None:
-        """The marker of a transaction, or the newer epoch that fences it; None if there is neither."""
+        """The position of the transaction's marker, or of a newer producer epoch that fences it; None without
+        either.
+        """
         for pending in self._pending.get(producer_id, ()):
             if pending.epoch > epoch:
                 return _known([pending])
@@ -148,7 +162,7 @@ class InFlight(Generic[Handle]):
         return _known([_Pending(tail[0], nowhere, None)])
 
     def applied(self, applied_index: Index) -> None:
-        """Forget the batches up to ``applied_index``: the table has them now."""
+        """Forget the batches up to ``applied_index``, because the table has them now."""
         while self._order and self._order[0][0] <= applied_index:
             _, producer_id = self._order.popleft()
             pending = self._pending[producer_id]
@@ -157,7 +171,7 @@ class InFlight(Generic[Handle]):
                 del self._pending[producer_id]
 
     def clear(self) -> None:
-        """Forget all batches in flight: the leader epoch is over, and the log decides about them."""
+        """Forget all batches in flight: the leader epoch is over, and the log decides whether they exist."""
         self._pending.clear()
         self._order.clear()
 
@@ -197,7 +211,7 @@ class InFlight(Generic[Handle]):
         return Begun(len(found))
 
     def _find(self, header: BatchHeader) -> _Pending[Handle] | _Pending[None] | None:
-        """Find the remembered batch with the sequences and producer epoch of ``header``, if there is one."""
+        """The remembered batch with the sequences and producer epoch of ``header``, or None."""
         sequences = (header.base_sequence, header.last_sequence)
         epoch = header.producer_epoch
         tail = self._tail(header.producer_id)
@@ -214,7 +228,7 @@ class InFlight(Generic[Handle]):
         return None
 
     def _tail(self, producer_id: int) -> tuple[int, int] | None:
-        """Epoch and last sequence of the newest batch of a producer, applied or not."""
+        """Producer epoch and last sequence of a producer's newest batch, applied or in flight."""
         pending = self._pending.get(producer_id)
         if pending:
             return pending[-1].epoch, pending[-1].batch.last_sequence
@@ -222,12 +236,15 @@ class InFlight(Generic[Handle]):
 
 
 def _follows(header: BatchHeader, tail: tuple[int, int]) -> bool:
-    """Whether the batch continues the sequences of ``tail`` in an equal producer epoch."""
+    """Whether the batch continues the sequences of ``tail`` in the producer epoch of ``tail``."""
     return header.producer_epoch == tail[0] and header.base_sequence == (tail[1] + 1) & SEQUENCE_MAX
 
 
 def _expect(header: BatchHeader, tail: tuple[int, int] | None) -> None:
-    """Raise unless the batch follows ``tail``; a batch without a sequence needs only a current epoch."""
+    """Raise an error unless the batch follows ``tail``.
+
+    A batch without a sequence needs only a current epoch.
+    """
     if tail is None or _follows(header, tail):
         return  # without a tail: never seen, or so long ago that it has expired
     epoch, last_sequence = tail
@@ -265,7 +282,7 @@ def _sequenced(header: BatchHeader, base_offset: int, timestamp_ms: int, leader_
 
 
 def _known(found: Sequence[_Pending[Handle] | _Pending[None]]) -> Known[Handle]:
-    """The position of batches found; its handle is the last batch's, since batches commit in order."""
+    """The position of ``found`` batches. The handle is the last batch's, because batches commit in order."""
     first, last = found[0].batch, found[-1]
     ends = [known.batch.last_offset + 1 for known in found[:-1]]
     return Known(

@@ -7,7 +7,7 @@ positions (``positions``), which reads run in a thread (``raftlog.node.reading``
 A fetch returns only whole batches below the high watermark, which never change. So a deposed leader that has
 not noticed yet shows an old end, but never wrong records. A newer leader may have served the reader up to a
 higher offset, so a leader reports "out of range" above the end only after proof of leadership. A new leader
-serves once it knows the log start of earlier leaders, and refuses all offsets that they refused.
+serves once it knows the log start of earlier leaders, and refuses all offsets that earlier leaders refused.
 """
 
 from __future__ import annotations
@@ -67,23 +67,25 @@ class ReadRight(Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """Whether the replica has all entries ever committed, so that it may call an offset out of range."""
+        """Whether the replica has all entries ever committed, so that it may report an offset as out of
+        range.
+        """
 
     @property
     def knows_start(self) -> bool:
         """Whether the replica knows the newest log start."""
 
     def check_serves(self) -> RaftGroup[None]:
-        """Return the group, or raise if the right has ended."""
+        """Return the Raft group, or raise an error if the right to serve has ended."""
 
     async def ready(self, deadline: float) -> None:
-        """Return once the replica has all entries that were committed before."""
+        """Return once the replica has all entries that were committed before this call."""
 
     async def confirm(self) -> Index:
-        """Prove that the replica leads."""
+        """Prove that the replica leads; return an index that covers all earlier acknowledgements."""
 
     def damaged(self, error: LogCorrupt | OSError) -> NotLeader:
-        """Stop the replica, whose log could not be read; return the error for its readers."""
+        """Stop the replica, because its log could not be read; return the error for its readers."""
 
 
 class Reads:
@@ -111,8 +113,8 @@ class Reads:
     def log_start_offset(self) -> Offset:
         """The oldest offset that readers may read; it never falls, even across changes of leader.
 
-        The log itself may begin earlier, at the start of a segment. It begins later than the replicated start
-        only if an earlier version, which did not replicate the start, has deleted records.
+        The local log may begin at a lower offset, at the start of a segment. It begins above the replicated
+        log start only if an earlier release, which did not replicate the log start, has deleted records.
         """
         return Offset(max(self._serving.group.log.first_index, self._replicated_start.offset))
 
@@ -131,9 +133,9 @@ class Reads:
     async def fetch(self, request: FetchRequest) -> FetchResult:
         """Read whole committed batches from a position on; with ``wait_ms`` wait for ``bytes_min`` bytes.
 
-        Raises ``OffsetOutOfRange`` with the valid range, ``NoLeader`` if the offset may exist but is not
-        known here to be committed, ``TopicNotFound``, and ``NotLeader``, also if leadership is lost during
-        the wait.
+        Raises ``OffsetOutOfRange`` with the valid range, ``NoLeader`` if the offset may exist but this
+        replica does not know it to be committed, ``TopicNotFound``, and ``NotLeader``, also if leadership is
+        lost during the wait.
         """
         deadline = deadline_in(request.wait_ms)
         serving = self._serving
@@ -182,7 +184,7 @@ class Reads:
     async def _selected(
         self, offset: Offset, request: FetchRequest, wanted: TagSelection, deadline: float
     ) -> FetchResult:
-        """Read the records with the wanted tags; only these records count for ``bytes_min``."""
+        """Read the records with the wanted tags. Only bytes of these records count for ``bytes_min``."""
         committed_only = request.committed_only
         goal = min(request.bytes_min, request.bytes_max)
         selection = Selection(offset, wanted, request.bytes_max)
@@ -237,11 +239,12 @@ class Reads:
     async def offset_at(
         self, position: Position, *, committed_only: bool = True
     ) -> tuple[Offset, int | None]:
-        """The offset of a position, and the timestamp of its record (None without a record); linearizable.
+        """The offset of a position, and the timestamp of the record there (None without a record);
+        linearizable.
 
-        With ``committed_only`` the end is the last stable offset, so that a reader that begins there gets the
-        records of open transactions once they are committed. Raises ``NotLeader``, ``NoLeader``,
-        ``TopicNotFound``.
+        With ``committed_only`` the end of the partition is the last stable offset, so that a reader that
+        begins there gets the records of open transactions once they are committed. Raises ``NotLeader``,
+        ``NoLeader``, ``TopicNotFound``.
         """
         serving = self._serving
         serving.check_serves()
@@ -260,7 +263,7 @@ class Reads:
     async def _find(self, position: Position, committed_only: bool) -> tuple[Offset, Index]:
         """The offset of a position among the visible records, and the newest visible index.
 
-        Unless the position is an offset, the result is at or above the log start.
+        An offset as position is returned unchanged; any other result is at or above the log start.
         """
 
         if isinstance(position, int):
@@ -282,7 +285,10 @@ class Reads:
         return max(offset, self._start(committed_only)), visible
 
     async def _at_time(self, timestamp_ms: int, visible: Index, committed_only: bool) -> Offset:
-        """The first visible record at or after a time, or one past ``visible``; reads part by part."""
+        """The offset of the first visible record at or after a time, or one past ``visible``.
+
+        The log is searched in parts, each with a separate read.
+        """
         log, first = self._serving.group.log, Index(self._start(committed_only))
         aborted = self._aborted(committed_only)
         while (part := log.part_at_time(timestamp_ms, first)) is not None:
@@ -294,20 +300,23 @@ class Reads:
         return Offset(visible + 1)
 
     async def _newest(self, count: int, visible: Index, committed_only: bool) -> Offset:
-        """The first of the newest ``count`` visible records; it may be below the log start."""
+        """The offset of the first of the newest ``count`` visible records; may be below the log start."""
         log, search = self._serving.group.log, NewestRecords(count, visible, self._aborted(committed_only))
         while not search.is_complete and search.last >= self._start(committed_only):
             await read_part(log, log.part(search.last, ONE_BATCH), search.look)
         return search.offset
 
     def _aborted(self, committed_only: bool) -> AbortedRanges:
-        """The ranges of transactions whose records the reader does not see."""
+        """The ranges of aborted transactions, if the reader does not see their records; else no ranges."""
         return self._transactions.aborted() if committed_only else NO_ABORTED
 
     async def _read(
         self, offset: Offset, bytes_max: int, committed_only: bool, *, in_pieces: bool = False
     ) -> tuple[LogBytes | None, Offset, Offset]:
-        """Read visible batches from ``offset`` on (None without any); high watermark, last stable offset."""
+        """Read visible batches from ``offset`` on.
+
+        Returns the batches (None if there are no batches), the high watermark and the last stable offset.
+        """
 
         async def look() -> tuple[LogBytes | None, Offset, Offset]:
             log = self._serving.group.log
@@ -330,9 +339,10 @@ class Reads:
         return found
 
     async def _read_in_turn(self, first: Index, last: Index, bytes_max: int, in_pieces: bool) -> LogBytes:
-        """Read from the disk, with few reads at a time.
+        """Read from the disk after other reads of the group: only few run at a time.
 
-        The bytes stay in memory until the event loop passes them on, so threads must not run far ahead of it.
+        The bytes stay in memory until the event loop sends them, so threads must not run far ahead of the
+        loop.
         """
         group = self._serving.group
         removals = group.log.removals
@@ -351,7 +361,10 @@ class Reads:
             group.stop(error)
 
     async def _from_log(self, look: Callable[[], Awaitable[Found]]) -> Found:
-        """Call ``look`` while this replica may serve; call it again if the log or the term has changed."""
+        """Return the result of ``look`` while this replica may serve.
+
+        Repeat ``look`` if log or term changed meanwhile.
+        """
         serving = self._serving
         while True:
             group = serving.check_serves()
@@ -371,7 +384,9 @@ class Reads:
                 return found
 
     async def _reached(self, min_offset: Offset, deadline: float) -> None:
-        """Return once all records below an offset are known to be committed; raise after the deadline."""
+        """Return once all records below ``min_offset`` are known to be committed; raise an error after the
+        deadline.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(max(deadline, asyncio.get_running_loop().time() + MIN_OFFSET_S)):
                 while min_offset > self.high_watermark and not self._is_beyond_all(min_offset):
@@ -381,7 +396,7 @@ class Reads:
             raise await self._above(min_offset, "min_offset")
 
     async def _gathered(self, offset: Offset, goal: int, committed_only: bool) -> None:
-        """Return once ``goal`` bytes from ``offset`` on are committed, or if waiting is useless.
+        """Return once ``goal`` bytes from ``offset`` on are committed, or if waiting cannot help.
 
         Each wake-up reads new batches only, so the wait costs at most a second read of the result.
         """
@@ -401,11 +416,11 @@ class Reads:
                 await self._newer(following, committed_only)
 
     def _is_beyond_all(self, offset: Offset) -> bool:
-        """Whether the offset is above all entries ever appended, so that waiting is useless."""
+        """Whether the offset is above all entries ever appended, so that waiting cannot help."""
         return self._serving.is_ready and offset > self._serving.group.last_index + 1
 
     async def _newer(self, following: Offset, committed_only: bool) -> None:
-        """Return once there may be a record to read at ``following``, where there was none."""
+        """Return once there may be a record at ``following``, which had no visible record before."""
         group = self._serving.group
         if committed_only:
             await self.waiters.wait(Index(group.applied_index + 1))  # perhaps the end of a transaction
@@ -415,7 +430,7 @@ class Reads:
             await self.waiters.wait(Index(group.commit_index + 1))
 
     async def _above(self, offset: Offset, name: str = "offset") -> RaftlogError:
-        """The error for a reader above the high watermark."""
+        """The error for a reader whose offset is above the high watermark."""
         group = self._serving.group
         if self._serving.is_ready and offset > group.last_index + 1:
             await self._serving.confirm()
@@ -427,7 +442,9 @@ class Reads:
         )
 
     def _check_start(self, offset: Offset, committed_only: bool) -> None:
-        """Raise below the log start; with ``committed_only`` also where aborted ranges are forgotten."""
+        """Raise an error for an offset below the log start; with ``committed_only`` also below forgotten
+        aborted ranges.
+        """
         if offset < (start := self._start(committed_only)):
             raise self._out_of_range(offset, start)
 

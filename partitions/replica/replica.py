@@ -81,7 +81,10 @@ class PartitionReplica:
         join: JoinTransaction | None = None,
         hear: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Without ``join`` the replica refuses transactions. ``hear`` fetches the newest configuration."""
+        """Without ``join`` the replica refuses transactions.
+
+        ``hear`` fetches the newest topic configuration.
+        """
         self.target = target
         self.replicas = tuple(replicas)  # the voters, in the order of the metadata
         self.machine = machine or PartitionMachine()
@@ -123,21 +126,21 @@ class PartitionReplica:
 
     @property
     def high_watermark(self) -> Offset:
-        """One past the newest record that can be read here. Raises ``NoLeader`` like ``group``."""
+        """One past the newest record readers may read here. Raises ``NoLeader`` before ``attach``."""
         return self._reads.high_watermark
 
     @property
     def log_start_offset(self) -> Offset:
-        """The oldest offset that may be read here. Raises ``NoLeader`` like ``group``."""
+        """The oldest offset that may be read here. Raises ``NoLeader`` before ``attach``."""
         return self._reads.log_start_offset
 
     @property
     def last_stable_offset(self) -> Offset:
-        """Offset below which all transactions have ended. Raises ``NoLeader`` like ``group``."""
+        """Offset below which all transactions have ended. Raises ``NoLeader`` before ``attach``."""
         return self._reads.last_stable_offset
 
     def open_transactions(self) -> tuple[OpenTransaction, ...]:
-        """The transactions without a marker, if this replica is a ready leader; empty otherwise."""
+        """The transactions without a marker here; empty unless this replica is a ready leader."""
         serving = self._serving
         is_sure = serving.is_attached and not serving.is_deleted and serving.is_ready
         return self.machine.transactions.open if is_sure else ()
@@ -158,16 +161,16 @@ class PartitionReplica:
         self._rules = TopicRules.of(config, len(self.replicas))
 
     def want_seal(self, seal: Seal, writable: int) -> None:
-        """Set the seal that the metadata wants, and the number of the topic's writable partitions."""
+        """Set the seal that the metadata requires, and the number of the topic's writable partitions."""
         self._sealing.want(seal, writable)
 
     def partition_removed(self) -> None:
-        """Stop serving, as in ``topic_deleted``: the partition was removed from its topic."""
+        """Stop serving, as in ``topic_deleted``, because the partition was removed from its topic."""
         self._serving.is_removed = True
         self.topic_deleted()
 
     def topic_deleted(self) -> None:
-        """Stop serving: the topic was deleted. Pending requests end with ``TopicNotFound``."""
+        """Stop serving, because the topic was deleted. Pending requests end with ``TopicNotFound``."""
         self._serving.is_deleted = True
         self._reads.waiters.wake_all()
         self._tell_derived()
@@ -175,7 +178,7 @@ class PartitionReplica:
     # Callbacks of the Raft group.
 
     def role_changed(self, role: Role, term: Term, leader: NodeId | None) -> None:
-        """Begin or end a leader epoch; discard batches in flight, which only the log can decide now."""
+        """Begin or end a leader epoch; forget the batches in flight, about which only the log decides now."""
         leader_epoch = term if role is Role.LEADER else None
         if leader_epoch != self._serving.leader_epoch:
             self._serving.leader_epoch = leader_epoch
@@ -201,11 +204,11 @@ class PartitionReplica:
         """Do nothing: the opener of this replica closes it."""
 
     def replica_stopped(self, error: BaseException) -> None:
-        """Stop serving: the group of this replica has stopped."""
+        """Stop serving, because the Raft group of this replica has stopped."""
         self.leave()
 
     def leave(self) -> None:
-        """Stop serving: the group ends on this broker. A new replica may be opened later."""
+        """Stop serving, because the Raft group ends on this broker. A new replica may be opened later."""
         self._serving.leader_epoch = None
         self._in_flight.clear()
         self._participant.clear()
@@ -226,13 +229,12 @@ class PartitionReplica:
     ) -> AppendReceipt:
         """Append all batches of a body, or none, and return once ``acks`` is reached.
 
-        ``client`` is the client's address, which new producers count for; ``led`` is the present result of
-        the method ``led``.
-        Raises with nothing written: ``InvalidRequest`` and its kinds, ``TopicNotFound``, ``NotLeader``,
-        ``NoLeader``, ``NotEnoughReplicas``, ``OutOfOrderSequence``, ``ProducerFenced``, ``Overloaded``,
-        ``QuotaExceeded``, ``StorageFull``, ``PartitionDecommissioned``, and in a transaction the errors of
-        ``JoinTransaction``.
-        Raises ``CommitUnknown`` when the records may be, or may become, committed.
+        New producers are counted by ``client``, the client's address; ``led`` is the current result of the
+        method ``led``. Raises with nothing written: ``InvalidRequest`` and its kinds, ``TopicNotFound``,
+        ``NotLeader``, ``NoLeader``, ``NotEnoughReplicas``, ``OutOfOrderSequence``, ``ProducerFenced``,
+        ``Overloaded``, ``QuotaExceeded``, ``StorageFull``, ``PartitionDecommissioned``, and in a transaction
+        the errors of ``JoinTransaction``. Raises ``CommitUnknown`` when the records may be, or may become,
+        committed.
         """
         deadline = deadline_in(timeout_ms)
         if transactional_id is not None:
@@ -279,7 +281,7 @@ class PartitionReplica:
         client: str,
         deadline: float,
     ) -> Placed:
-        """Check a body by the topic's present rules and append it."""
+        """Check a body by the topic's current rules and append it."""
         self._check_health(group)
         if acks.kind is AcksKind.COUNT:
             check_count(acks, len(self.replicas))
@@ -303,7 +305,7 @@ class PartitionReplica:
             return self._place(group, batches)
 
     async def _has_other_rules(self, rules: TopicRules) -> bool:
-        """Whether the topic's rules have changed; asks for the newest configuration if needed."""
+        """Whether the topic's rules differ from ``rules``; fetches the newest configuration if needed."""
         if self._hear is not None and rules == self._rules:
             await self._hear()
         return rules != self._rules
@@ -313,7 +315,7 @@ class PartitionReplica:
     ) -> Placed | Begun | None:
         """Find batches of a refused body that were stored earlier, under other rules: all, or the first ones.
 
-        A refusal that is not retryable needs proof that no other broker leads: it might have stored them.
+        A refusal that is not retryable needs proof that no other broker leads, which might have stored them.
         """
         begun: Begun | None = None
         headers = [batch.header for batch in batches_of(body)]
@@ -331,7 +333,7 @@ class PartitionReplica:
         return begun
 
     async def mark(self, marker: Marker, *, timeout_ms: int) -> None:
-        """End a transaction here; return once a marker, of this or an earlier call, is committed.
+        """End a transaction here; return once its marker, of this or an earlier call, is committed.
 
         Once the marker is appended, batches of the transaction are refused. Sets ``marker.log_start``. Raises
         with nothing written: ``TopicNotFound``, ``NotLeader``, ``NoLeader``, ``Overloaded``, ``StorageFull``.
@@ -359,22 +361,21 @@ class PartitionReplica:
             raise CommitUnknown(f"the marker in {self.target} is not committed yet; retry") from None
 
     async def delete_before(self, offset: Offset, *, timeout_ms: int) -> Offset:
-        """Delete all records below an offset, as ``Deletion.delete_before`` says."""
+        """Delete all records below an offset, as ``Deletion.delete_before`` describes."""
         self._check_of_users("its records cannot be deleted")
         now_ms = self._clock.wall_ms()
         return await self._deletion.delete_before(offset, self.config, now_ms=now_ms, timeout_ms=timeout_ms)
 
     async def set_archived(self, archived: Archived, *, timeout_ms: int) -> Offset:
-        """Set the offset up to which the partition is archived, as ``Archiving.set_archived`` says."""
+        """Set the offset up to which the partition is archived, as ``Archiving.set_archived`` describes."""
         self._check_of_users("it has no archive")
         now_ms = self._clock.wall_ms()
         return await self._archiving.set_archived(archived, now_ms=now_ms, timeout_ms=timeout_ms)
 
     async def fetch(self, request: FetchRequest, ask_read_index: AskReadIndex | None = None) -> FetchResult:
-        """Read whole committed batches from a position on, as ``Reads.fetch`` says.
+        """Read whole committed batches from a position on, as ``Reads.fetch`` describes.
 
-        With ``max_staleness_ms`` the call may ask the leader for a read index, as ``BoundedReads.fetch``
-        says.
+        With ``max_staleness_ms`` the call may ask the leader for a read index (``BoundedReads.fetch``).
         """
         if not request.max_staleness_ms:
             return await self._reads.fetch(request)
@@ -393,18 +394,18 @@ class PartitionReplica:
 
     @property
     def must_settle_seal(self) -> bool:
-        """Whether this replica leads, and its log lacks the seal that the metadata wants."""
+        """Whether this replica leads, and its log lacks the seal that the metadata requires."""
         return self._serving.is_attached and self.group.is_leader and self._sealing.is_due
 
     async def settle_seal(self, timeout_ms: int) -> None:
-        """Wait until the log has the seal that the metadata wants. Raises as ``Sealing.settle``."""
+        """Wait until the log has the seal that the metadata requires. Raises as ``Sealing.settle``."""
         self._serving.check_leads()
         await self._sealing.settle(deadline_in(timeout_ms))
 
     async def spent_at(self) -> tuple[Offset, Offset] | None:
         """The high watermark and the end of the records, if the partition is sealed and has no record left.
 
-        None otherwise. Linearizable. Raises ``NotLeader``, ``NoLeader``, ``TopicNotFound``.
+        Otherwise None. Linearizable. Raises ``NotLeader``, ``NoLeader``, ``TopicNotFound``.
         """
         await self.confirm()
         machine = self.machine
@@ -423,7 +424,7 @@ class PartitionReplica:
     async def offset_at(
         self, position: Position, *, committed_only: bool = True
     ) -> tuple[Offset, int | None]:
-        """The offset of a position and its record's timestamp, as ``Reads.offset_at`` says."""
+        """The offset of a position and its record's timestamp, as ``Reads.offset_at`` describes."""
         return await self._reads.offset_at(position, committed_only=committed_only)
 
     @property
@@ -437,7 +438,7 @@ class PartitionReplica:
         return self.group.has_room
 
     def propose(self, batches: Sequence[Batch], *, frees_room: bool) -> asyncio.Future[None]:
-        """Append batches to the log, as ``DerivedLog.propose`` says."""
+        """Append batches to the log, as ``DerivedLog.propose`` describes."""
         group = self._serving.check_leads()
         self._check_health(group)
         append_time_ms = self._clock.wall_ms() if self._rules.stamps_append_time else None
@@ -450,12 +451,12 @@ class PartitionReplica:
         return group.propose(batches, append_time_ms=append_time_ms, frees_room=True).outcome
 
     async def confirm(self) -> None:
-        """Confirm that no other broker leads, as ``DerivedLog.confirm`` says."""
+        """Confirm that no other broker leads, as ``DerivedLog.confirm`` describes."""
         self._serving.check_leads()
         await self._serving.confirm()
 
     def status(self) -> PartitionStatus:
-        """The status of the partition as this replica sees it; ``in_sync`` is known to the leader only."""
+        """The partition's status as this replica sees it. Only the leader's status has ``in_sync``."""
         group, newest = self.group, self.machine.log_start.newest_record
         learners = group.membership.learners
         rejoining = group.status().rejoining
@@ -482,12 +483,12 @@ class PartitionReplica:
         )
 
     def in_sync(self) -> frozenset[NodeId]:
-        """The replicas that keep up, the leader among them; empty unless this is the leader."""
+        """The replicas in sync, including the leader; empty unless this replica leads."""
         return self.group.in_sync(self._rules.lag_records_max, self._rules.lag_ms_max)
 
     @property
     def lacks_replicas(self) -> bool:
-        """Whether this replica leads and another replica is not in sync."""
+        """Whether this replica leads and some replica is not in sync."""
         serving = self._serving
         return serving.is_attached and serving.group.is_leader and len(self.in_sync()) < len(self.replicas)
 
@@ -499,7 +500,7 @@ class PartitionReplica:
             await self._serving.ready(deadline)  # another term may have begun
 
     async def _join(self, batches: Sequence[Batch], transactional_id: str | None, deadline: float) -> None:
-        """Let the transaction of these batches join this partition, unless it has joined."""
+        """Let the transaction of these batches join this partition, unless it has joined before."""
         headers = [*map(_HEADER, batches)]
         transaction = self._participant.transaction_of(headers, transactional_id)
         if transaction is None:
@@ -515,7 +516,7 @@ class PartitionReplica:
         await self._serving.ready(deadline)  # another term may have begun
 
     def _place(self, group: RaftGroup[None], batches: Sequence[Batch]) -> Placed:
-        """Check the sequences and append, without a pause in which another request could run."""
+        """Check the sequences and append the batches, without a pause in which another request could run."""
         headers = [*map(_HEADER, batches)]
         known = self._in_flight.check(headers)
         if isinstance(known, Known):
@@ -547,7 +548,7 @@ class PartitionReplica:
         )
 
     def _tell_derived(self) -> None:
-        """Let the derived state write in leader epochs in which this replica is a ready leader."""
+        """Let the derived state write during leader epochs in which this replica is a ready leader."""
         if self._derived is None:
             return
         serving = self._serving
@@ -561,7 +562,7 @@ class PartitionReplica:
                 self._derived.leads(self)
 
     def _count(self, membership: Membership) -> None:
-        """Use the voters of a membership; one without voters keeps the replicas of the metadata."""
+        """Use the membership's voters as replicas. Without voters the replicas of the metadata stay."""
         voters = self._in_order(membership.voters)
         if voters and voters != self.replicas:
             self.replicas = voters
@@ -572,7 +573,7 @@ class PartitionReplica:
         return (*known, *sorted(voters - set(known)))
 
     def _caught_up_percent(self) -> int | None:
-        """The progress of the slowest learner in percent; known to the leader only."""
+        """The progress of the slowest learner in percent; None without learners known here."""
         group = self.group
         matches = group.status().learner_match_index.values()
         if not matches:

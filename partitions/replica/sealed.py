@@ -1,10 +1,10 @@
 """The seal of a partition, which decides whether it accepts records: a function of the committed log alone.
 
-Decides: which seal counts. Leaves to others: when a seal is written (``sealing``), and refusing producers
-(``replica``).
+Decides: which seal is in force. Leaves to others: when a seal is written (``sealing``), and refusing
+producers (``replica``).
 
-A seal names the metadata version of its leader. A seal of an older version has no effect, so a leader with
-old metadata does not undo a change.
+A seal contains the metadata version that its leader knew. A seal of an older version than the newest seal has
+no effect, so a leader with old metadata does not undo a change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OPEN: Final = Seal(is_sealed=False, version=0)
 
 
 class Sealed:
-    """The newest seal of the log, or the newest end of a seal."""
+    """The newest seal in the log, or the newest end of a seal."""
 
     def __init__(self) -> None:
         self.newest = OPEN

@@ -37,20 +37,20 @@ class Sealing:
         self._knows_earlier = False  # all seals of earlier leaders, in this leader epoch
 
     def want(self, seal: Seal, writable: int) -> None:
-        """Set the seal of newer metadata, and the number of the topic's writable partitions."""
+        """Set the seal that newer metadata requires, and the number of the topic's writable partitions."""
         self._wanted = seal
         self._writable = writable
 
     @property
     def is_due(self) -> bool:
-        """Whether the log lacks the seal, or the end of the seal, that the metadata wants."""
+        """Whether the log lacks the seal, or the end of the seal, that the metadata requires."""
         return self._is_newer and self._wanted.is_sealed != self._state.newest.is_sealed
 
     def check_open(self) -> None:
         """Raise ``PartitionDecommissioned`` unless a batch may be appended now.
 
-        The refusal is definite after ``settle`` and a proof of leadership. A recommissioned partition is open
-        once its log has that entry: no delayed batch may be appended after a seal.
+        The refusal is definite after ``settle`` and a proof of leadership. A recommissioned partition accepts
+        batches once its log has the end of the seal: no delayed batch may be appended after a seal.
         """
         is_sealed = self._state.newest.is_sealed or (self._is_newer and self._wanted.is_sealed)
         if is_sealed or self._is_being_written or not (self._knows_earlier or self._knows_all()):
@@ -65,9 +65,9 @@ class Sealing:
             )
 
     async def settle(self, deadline: float) -> None:
-        """Write the seal, or its end, that the metadata wants; return once this leader has applied it.
+        """Write the seal, or the end of the seal, that the metadata requires.
 
-        Raises ``NotLeader``, ``NoLeader``, ``StorageFull``.
+        Returns once this leader has applied the entry. Raises ``NotLeader``, ``NoLeader``, ``StorageFull``.
         """
         serving = self._serving
         await serving.ready(deadline)
@@ -88,7 +88,7 @@ class Sealing:
             await serving.ready(deadline)
 
     def new_epoch(self) -> None:
-        """Forget the proposal of the former leader epoch; the log decides about it."""
+        """Forget the seal proposed in the former leader epoch: the log decides whether it exists."""
         self._proposal = None
         self._knows_earlier = False
 
@@ -101,10 +101,10 @@ class Sealing:
         return self._proposal is not None and not self._proposal.outcome.done()
 
     def _knows_all(self) -> bool:
-        """Whether no entry that this leader has not applied yet is a seal.
+        """Whether the entries that this leader has not applied yet contain no seal.
 
-        A leader that is ready stays ready in its leader epoch, in which no other broker appends: the answer
-        is kept.
+        A leader that is ready stays ready in its leader epoch, in which no other broker appends, so the
+        answer is kept.
         """
         if self._serving.is_ready:
             self._knows_earlier = True

@@ -1,8 +1,8 @@
 """Selects the records with the wanted tags for one read.
 
 Decides: which batches, or parts of batches, belong to the response, where the reader continues, and how many
-bytes of the log one read examines. Leaves to others: the tags of a batch
-(``raftlog.records.tag_directory``), and reading and waiting (``reads``). No record is opened.
+bytes of the log one read examines. Leaves to others: the tags of a batch (``raftlog.records.tag_directory``),
+and reading and waiting (``reads``). No record is decoded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Selection:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the response is full, or this read has examined ``LOOKED_AT_BYTES_MAX``."""
+        """Whether the response is full, or this read has examined its maximum of bytes of the log."""
         return self._is_full or self._looked_at_bytes >= LOOKED_AT_BYTES_MAX
 
     @property
@@ -41,7 +41,9 @@ class Selection:
         return b"".join(self._parts)
 
     def add(self, data: bytes | memoryview, last: Index) -> None:
-        """Add the wanted parts of the batches from ``next_offset`` to ``last``."""
+        """Examine the batches from ``next_offset`` to ``last``, and add the parts with wanted tags to the
+        response.
+        """
         self._looked_at_bytes += len(data)
         for batch in split_batches(data):
             part = select(batch, self._wanted)

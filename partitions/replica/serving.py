@@ -1,4 +1,4 @@
-"""Conditions for serving: the topic exists, the replica leads, and it knows the earlier commits.
+"""Conditions for serving: the topic exists, the replica leads, and it knows all earlier commits.
 
 Decides: the error for a caller while a condition does not hold. Leaves to others: writes (``replica``) and
 reads (``reads``).
@@ -41,7 +41,7 @@ class Serving:
 
     @property
     def is_attached(self) -> bool:
-        """Whether a group has been attached."""
+        """Whether the Raft group has been attached."""
         return self._group is not None
 
     @property
@@ -50,7 +50,7 @@ class Serving:
         return None if self._group is None else self._group.leader
 
     def led(self, group_id: GroupId) -> RaftGroup[None] | None:
-        """The group with this id, if ``check_leads`` would return that group; otherwise None."""
+        """The Raft group, if it has this id and ``check_leads`` would return it; otherwise None."""
         group = self._group
         is_led = group is not None and group.group_id == group_id and not self.is_deleted and group.is_leader
         return group if is_led else None
@@ -63,10 +63,10 @@ class Serving:
 
     @property
     def knows_start(self) -> bool:
-        """Whether the local log start is at least the log start of every earlier leader.
+        """Whether this replica's log start is at least the log start of every earlier leader.
 
         A leader that cannot commit because all disks are full is never ready. It still serves reads, unless
-        an entry that it has not applied sets a later start.
+        an entry that it has not applied sets a later log start.
         """
         if self.is_ready:
             return True
@@ -74,7 +74,7 @@ class Serving:
         return rest is not None and all(log_start_in(batch) is None for batch in rest)
 
     def check_exists(self) -> None:
-        """Raise unless the topic and the partition exist."""
+        """Raise an error unless the topic and the partition exist."""
         if self.is_removed:
             raise PartitionNotFound(
                 f"{self.target} was decommissioned and removed; use another partition",
@@ -85,7 +85,7 @@ class Serving:
             raise TopicNotFound(f"topic {self.target.topic!r} was deleted", topic=self.target.topic)
 
     def check_leads(self) -> RaftGroup[None]:
-        """Return the group, or raise unless this replica leads it."""
+        """Return the Raft group, or raise an error unless this replica leads the group."""
         if self.is_deleted:
             self.check_exists()
         group = self._group or self.group
@@ -98,7 +98,7 @@ class Serving:
     check_serves = check_leads  # only the leader serves, unless a reader accepts staleness
 
     async def ready(self, deadline: float) -> None:
-        """Return once this leader has applied all earlier commits. Raises ``NoLeader`` at the deadline."""
+        """Return once this leader has applied all earlier commits. Raises ``NoLeader`` after the deadline."""
         if self.is_ready:
             return
         try:
@@ -119,7 +119,9 @@ class Serving:
             raise self._unconfirmed() from None
 
     def damaged(self, error: LogCorrupt | OSError) -> NotLeader:
-        """Stop this replica, whose log could not be read; return the error that sends readers elsewhere."""
+        """Stop this replica, because its log could not be read; return an error after which readers look
+        elsewhere.
+        """
         self.group.stop(error)
         return NotLeader(f"the log of {self.target} is damaged on this broker; retry", leader=None)
 

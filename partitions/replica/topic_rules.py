@@ -1,7 +1,8 @@
 """Rules of one topic for its batches and replicas, and the check of produced bodies.
 
-Decides: the checks of a produce request that need no log: size, checksum, counts, bits, and if configured the
-records themselves. Leaves to others: sequences (``producers``), leadership and health (``replica``).
+Decides: the checks of a produce request that need no log: size, checksum, counts, attribute bits, and if
+configured the records themselves. Leaves to others: sequences (``producers``), leadership and health
+(``replica``).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ BODY_DECOMPRESSED_BYTES_MAX: Final = 64 << 20
 RECORDS_ON_LOOP_MAX: Final = 4_096  # checked on the event loop; more are checked in a thread
 
 Body = Buffer | Sequence[Buffer]
-"""Batches back to back, in one buffer or several; a batch does not cross buffers."""
+"""Batches back to back, in one or several buffers; each batch is in one buffer."""
 
 
 def batches_of(body: Body) -> list[Batch]:
@@ -36,7 +37,7 @@ def batches_of(body: Body) -> list[Batch]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRules:
-    """The part of a topic's configuration that every request needs."""
+    """The settings of a topic that every request needs, as numbers and flags."""
 
     message_bytes_max: int
     stamps_append_time: bool
@@ -48,7 +49,7 @@ class TopicRules:
 
     @classmethod
     def of(cls, config: TopicConfig, replication_factor: int) -> TopicRules:
-        """The rules of a complete, checked configuration."""
+        """The rules that follow from a complete, checked configuration."""
         in_sync_min = config.get("min.insync.replicas")
         lag_records_max = int(config["replica.lag.max.records"])
         validates_records = config.get("validate.records") in (1, "true")
@@ -66,10 +67,11 @@ class TopicRules:
         )
 
     def validated(self, body: Body, *, in_transaction: bool = False) -> list[Batch]:
-        """Split a produced body into batches and check each batch, without copying or opening records.
+        """Split a produced body into batches and check each batch, without copying batches or decoding
+        records.
 
-        Raises ``CorruptBatch``, ``RecordTooLarge``, ``InvalidRecord``, and ``InvalidRequest`` for an
-        empty body.
+        Raises ``CorruptBatch``, ``RecordTooLarge``, ``InvalidRecord``, and ``InvalidRequest`` for an empty
+        body.
         """
         batches = batches_of(body)
         if not batches:
@@ -88,11 +90,14 @@ class TopicRules:
         return not self.opens_batches or opens_fast(batches, records_max=RECORDS_ON_LOOP_MAX)
 
     async def check_records(self, batches: Sequence[Batch]) -> None:
-        """Run ``check_all``, in a thread if it takes long. Raises ``Overloaded`` without memory for it."""
+        """Run ``check_all``, in a thread if it takes long.
+
+        Raises ``Overloaded`` if memory does not suffice.
+        """
         await computed(partial(self.check_all, batches), is_short=self.checks_fast(batches))
 
     def check_all(self, batches: Sequence[Batch]) -> None:
-        """Open the batches, if ``validate.records`` or compaction needs it, and check their records.
+        """Decode the batches, if ``validate.records`` or compaction requires it, and check their records.
 
         Raises ``CorruptBatch``, ``InvalidRecord`` for a missing key, and ``RecordTooLarge`` for a body with
         more than ``BODY_DECOMPRESSED_BYTES_MAX`` after decompression.

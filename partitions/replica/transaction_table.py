@@ -3,9 +3,9 @@
 Decides: the end for readers of committed records (the last stable offset), and which records below it belong
 to aborted transactions. Leaves to others: fencing (``producer_table``), reading (``reads``).
 
-The leader writes its log start into each marker; ranges of aborted transactions below the newest of these are
-forgotten, so all replicas forget equally. A reader of committed records is refused below that offset, even if
-this replica still has the records.
+The leader writes its log start into each marker. All replicas forget the ranges of aborted transactions below
+the newest log start in a marker, so their tables stay equal. A reader of committed records is refused below
+that offset, even if this replica still has the records.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TransactionTable:
 
     @property
     def oldest(self) -> OpenTransaction | None:
-        """The open transaction that began first."""
+        """The open transaction that began first, or None."""
         return next(iter(self._open.values()), None)
 
     @property
@@ -77,7 +77,7 @@ class TransactionTable:
 
     @property
     def has_aborted(self) -> bool:
-        """Whether there may be records of aborted transactions."""
+        """Whether the partition may have records of aborted transactions."""
         return bool(self._aborted)
 
     def without_aborted(self, data: bytes | memoryview) -> bytes | memoryview:
@@ -104,7 +104,7 @@ class TransactionTable:
             self._open[producer_id] = OpenTransaction(producer_id, epoch, header.base_offset)
 
     def snapshot(self) -> bytes:
-        """Encode the table: equal bytes on every replica with an equal applied index."""
+        """Encode the table. Replicas with an equal applied index give equal bytes."""
         return msgspec.msgpack.encode(
             _Snapshot(SNAPSHOT_VERSION, self.known_from, [*self._open.values()], [*self._aborted])
         )
@@ -123,9 +123,10 @@ class TransactionTable:
         self._open = {each.producer_id: each for each in found.open}
 
     def _lost_marker(self, producer_id: int, epoch: int, last_offset: int) -> None:
-        """Count an open transaction of an earlier epoch as aborted: an unsafe recovery has lost its marker.
+        """Count a producer's open transaction of an earlier producer epoch as aborted.
 
-        The lost marker may have been a commit or an abort, and aborted records must never be shown.
+        An unsafe recovery has lost the transaction's marker. The lost marker may have been a commit or an
+        abort, and aborted records must never be shown.
         """
         found = self._open.get(producer_id)
         if found is not None and found.epoch < epoch:

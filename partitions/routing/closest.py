@@ -19,7 +19,7 @@ AVOIDED_S: Final = 5.0  # time without reads for a replica that could not serve;
 
 
 class ClosestReplicas:
-    """Orders the brokers for reads. ``now`` is a monotonic clock in seconds."""
+    """Orders the brokers that a read asks. ``now`` is a monotonic clock in seconds."""
 
     def __init__(self, node_id: NodeId, image: Callable[[], MetadataImage], now: Callable[[], float]) -> None:
         self._node_id = node_id
@@ -32,9 +32,9 @@ class ClosestReplicas:
     ) -> tuple[NodeId, ...]:
         """The brokers to ask, closest first; empty if the leader, or no replica, is in the reader's rack.
 
-        A request without a rack has the rack of this broker. Of several replicas in the rack, this broker's
-        comes first; the order of the others depends on the partition. Raises ``InvalidRequest`` for an
-        unknown rack.
+        A request without a rack has the rack of this broker. Of several replicas in the rack, the replica of
+        this broker comes first; the order of the other replicas depends on the partition. Raises
+        ``InvalidRequest`` for an unknown rack.
         """
         brokers = self._image().brokers
         own = brokers.get(self._node_id)
@@ -64,7 +64,7 @@ class ClosestReplicas:
         )
 
     def refused(self, target: TopicPartition, node: NodeId) -> None:
-        """Avoid a replica that could not serve, for ``AVOIDED_S``."""
+        """Avoid this replica for ``AVOIDED_S``, because it could not serve a read."""
         now = self._now()
         self._avoided = {key: until for key, until in self._avoided.items() if until > now}
         self._avoided[target, node] = now + AVOIDED_S

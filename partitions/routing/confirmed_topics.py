@@ -1,11 +1,12 @@
-"""The topics and partitions of this broker's metadata, confirmed before one of them counts as missing.
+"""The topics and partitions in this broker's metadata, confirmed before one of them counts as missing.
 
-A broker hears of a topic later than the client to which another broker has acknowledged it. That a topic does
-not exist is definite for clients, and lets coordinators drop state. So the metadata here never say it alone:
-the active controller is asked first, and then the metadata here are as new as its answer.
+A broker may receive a new topic later than the client to which another broker has acknowledged the topic. The
+answer that a topic does not exist is definite for clients, and lets coordinators drop state. So this broker's
+metadata alone never proves it: the broker first asks the active controller, and then has metadata as new as
+the controller's.
 
-Decides: when the controller is asked. Leaves to others: bringing newer metadata here (``metadata.service``),
-and what follows from a missing topic.
+Decides: when the controller is asked. Leaves to others: fetching newer metadata (``metadata.service``), and
+what follows from a missing topic.
 """
 
 from __future__ import annotations
@@ -27,20 +28,24 @@ MISSING: Final = (TopicNotFound, PartitionNotFound)
 
 
 class ConfirmedTopics:
-    """The topics as one broker knows them. All on the event loop's thread."""
+    """The topics in the metadata of one broker. All on the event loop's thread."""
 
     def __init__(self, metadata: CurrentMetadata) -> None:
         self._metadata = metadata
         self._gone: set[str] = set()  # ids that the controller does not have; they never come again
 
     async def confirm(self, timeout_ms: int = CONFIRM_MS) -> None:
-        """Return once the metadata here have all that was acknowledged before. Raises ``NoLeader``."""
+        """Return once the metadata here has all changes acknowledged before this call.
+
+        Raises ``NoLeader``.
+        """
         await self._metadata.current_image(timeout_ms)
 
     async def topic(
         self, name: str, topic_id: str | None = None, timeout_ms: int = CONFIRM_MS
     ) -> TopicInfo | None:
-        """The topic of a name, with this id where one is given; None by confirmed metadata only.
+        """The topic with this name (and ``topic_id``, if given); None if confirmed metadata has no such
+        topic.
 
         Raises ``NoLeader`` when the metadata cannot be confirmed.
         """
@@ -55,7 +60,10 @@ class ConfirmedTopics:
         return found
 
     async def partition(self, target: TopicPartition) -> PartitionInfo:
-        """One partition. Raises ``NoLeader``, and by confirmed metadata ``missing``."""
+        """The partition ``target``.
+
+        Raises ``NoLeader``; if confirmed metadata has no such partition, the ``missing`` error.
+        """
         found = self.partition_here(target)
         if found is None:
             await self.confirm()
@@ -65,19 +73,19 @@ class ConfirmedTopics:
         return found
 
     async def hear_of(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Return once the metadata here have these partitions, or are confirmed. Raises ``NoLeader``."""
+        """Return once the metadata here has these partitions, or has been confirmed. Raises ``NoLeader``."""
         if not all(starmap(self.has, partitions)):
             await self.confirm()
 
     # As this broker knows them now, which proves that a topic exists, and never that it does not.
 
     def topic_here(self, name: str, topic_id: str | None = None) -> TopicInfo | None:
-        """The topic of a name, with this id where one is given."""
+        """The topic with this name (and ``topic_id``, if given) in unconfirmed metadata, or None."""
         found = self._metadata.image.topics.get(name)
         return found if found is None or topic_id in (None, found.topic_id) else None
 
     def partition_here(self, target: TopicPartition) -> PartitionInfo | None:
-        """One partition; as a rule it is where its number says."""
+        """The partition ``target`` in unconfirmed metadata, or None."""
         topic = self._metadata.image.topics.get(target.topic)
         if topic is None:
             return None
@@ -87,12 +95,12 @@ class ConfirmedTopics:
         return next((partition for partition in partitions if partition.partition == number), None)
 
     def has(self, topic: str, partition: int) -> bool:
-        """Whether a partition is known. No topic ever has one of a number that is too large."""
+        """Whether the metadata here has a partition; True for numbers that are too large for any topic."""
         found = self._metadata.image.topics.get(topic)
         return found is not None and not len(found.partitions) <= partition < PARTITIONS_MAX
 
     def missing(self, target: TopicPartition) -> TopicNotFound | PartitionNotFound:
-        """The error for a partition that is not known."""
+        """The error for a partition that the metadata does not have."""
         topic = self._metadata.image.topics.get(target.topic)
         if topic is None:
             return TopicNotFound(f"there is no topic {target.topic!r}", topic=target.topic)

@@ -3,8 +3,8 @@
 Decides: which broker to ask, how long to search for a leader, and which call may be repeated. Leaves to
 others: serving (``local``), the bodies of calls (``rpc``), which partitions exist (``confirmed_topics``).
 
-A call that may have been carried out is repeated only if that is harmless: reads always, a produce request
-only if every batch has a sequence, so that the leader recognises its repetition.
+A call that may have been carried out is repeated only if a second execution is harmless. A read always is; a
+produce request only if every batch has a sequence, by which the leader recognises its repetition.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ PARK_MS: Final = 5_000  # maximum wait of a forwarded read, which does not notic
 
 
 class Gateway:
-    """One broker's access to all partitions; it also offers the broker's own replicas to other brokers."""
+    """One broker's access to all partitions; also offers the broker's own replicas to other brokers."""
 
     def __init__(
         self,
@@ -94,8 +94,8 @@ class Gateway:
     ) -> None:
         """``why_offline`` gives the reason why a replica of this broker does not run.
 
-        ``awaiting_archive`` gives the bytes that retention keeps only until they are archived, ``consumed``
-        the committed offsets of the groups that topics name.
+        ``awaiting_archive`` gives the bytes that retention keeps only until they are archived. ``consumed``
+        has the committed offsets of the groups in ``retention.consumed.by`` of a topic.
         """
         self._node_id = node_id
         self.topics = ConfirmedTopics(metadata)
@@ -132,11 +132,12 @@ class Gateway:
         transactional_id: str | None = None,
         client: str = "",
     ) -> AppendReceipt:
-        """Append a produced body at the leader, all of it or none, as ``PartitionReplica.append`` says.
+        """Append a produced body at the leader, completely or not at all, as in ``PartitionReplica.append``.
 
-        ``client`` is the client's address, which new producers count for. The call may change writable
-        buffers: a leader stamps them in place. Raises the errors of the leader, ``NoLeader`` if no leader is
-        found in time, ``Overloaded`` before any byte is copied, and ``CommitUnknown`` if the answer was lost.
+        ``client`` is the client's address; the limit of new producers counts by address. The call may change
+        writable buffers: a leader stamps them in place. Raises the errors of the leader, ``NoLeader`` if no
+        leader is found in time, ``Overloaded`` before any byte is copied, and ``CommitUnknown`` if the answer
+        was lost.
         """
         deadline = deadline_in(timeout_ms)
         buffers = (batches,) if isinstance(batches, bytes | bytearray | memoryview) else batches
@@ -182,11 +183,14 @@ class Gateway:
         return receipt
 
     async def mark(self, target: TopicPartition, marker: Marker, *, timeout_ms: int) -> None:
-        """End a transaction in a partition, as ``PartitionReplica.mark`` says. A call may be repeated."""
+        """End a transaction in a partition, as ``PartitionReplica.mark`` describes.
+
+        A call may be repeated.
+        """
         await self.call(target, MARK, lambda place, ms: rpc.Mark(place, marker, ms), timeout_ms)
 
     async def delete_before(self, target: TopicPartition, offset: Offset, *, timeout_ms: int) -> Offset:
-        """Delete records below an offset; return the log start. A call may be repeated.
+        """Delete records below an offset; return the new log start offset. A call may be repeated.
 
         Raises as ``Deletion.delete_before``, and ``call``.
         """
@@ -195,7 +199,8 @@ class Gateway:
         )
 
     async def set_archived(self, target: TopicPartition, archived: Archived, *, timeout_ms: int) -> Offset:
-        """Set the archived offset of a partition; return the offset that counts. A call may be repeated.
+        """Set the archived offset of a partition; return the offset in force afterwards. A call may be
+        repeated.
 
         Raises as ``Archiving.set_archived``, and ``call``.
         """
@@ -204,10 +209,10 @@ class Gateway:
         )
 
     async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
-        """Read at the leader, as ``Reads.fetch`` says; during a wait the leader may change.
+        """Read at the leader, as ``Reads.fetch`` describes. A waiting read continues at a new leader.
 
         With ``max_staleness_ms`` the read goes to the closest replica that can serve (``ClosestReplicas.of``,
-        ``BoundedReads.fetch``), else to the leader; with ``is_local`` only to this broker's replica.
+        ``BoundedReads.fetch``), else to the leader. With ``is_local`` only this broker's replica is read.
         """
         loop = asyncio.get_running_loop()
         end = deadline_in(request.wait_ms)
@@ -226,7 +231,7 @@ class Gateway:
         return result
 
     async def _fetch_once(self, target: TopicPartition, request: FetchRequest, end: float) -> FetchResult:
-        """Read once; a forwarded read waits ``PARK_MS`` at most."""
+        """Read once; a read at another broker waits at most ``PARK_MS`` for records."""
 
         async def ask(node: NodeId, place: Place) -> FetchResult:
             left_ms = ms_until(end, at_least=0)
@@ -275,7 +280,7 @@ class Gateway:
         request: Callable[[Place, int], Request],
         timeout_ms: int,
     ) -> Answer:
-        """Call the leader. ``request`` makes the request of each attempt, from the milliseconds left.
+        """Call the leader. ``request`` makes the request of each attempt, from the remaining milliseconds.
 
         Raises the errors of the leader, ``NoLeader`` if no leader is found in time, and ``CommitUnknown`` if
         the answer to a call that changes data was lost.
@@ -301,7 +306,7 @@ class Gateway:
     async def ask(
         self, node: NodeId, call: PartitionCall[Request, Answer], request: Request, timeout_ms: int
     ) -> Answer:
-        """Call the replica of one broker. Raises the errors of the replica, and of ``Relay.call``."""
+        """Call the replica on broker ``node``. Raises the errors of the replica, and of ``Relay.call``."""
         if node == self._node_id:
             return await self.local.carry_out(call, request)
         return await call.ask(self.relay, node, request, timeout_ms)
@@ -314,7 +319,9 @@ class Gateway:
         return await self._statuses.of(found, partitions)
 
     def leader_of(self, target: TopicPartition) -> NodeId | None:
-        """The leader as far as this broker knows: from its replica, or without one from its last request."""
+        """The leader, as far as this broker knows: according to its replica, or without a replica to its last
+        request.
+        """
         replica = self.local.replicas.get((target.topic, target.partition))
         return self._leaders.get(target) if replica is None else replica.leader
 
@@ -328,10 +335,11 @@ class Gateway:
         is_repeatable: Callable[[], bool] | None,
         ask_here: Callable[[PartitionReplica, RaftGroup[None]], Awaitable[Answer]] | None = None,
     ) -> Answer:
-        """Ask the leader of a partition, as ``LeaderSearch.ask`` says.
+        """Ask the leader of a partition, as ``LeaderSearch.ask`` describes.
 
         With ``ask_here`` a leading replica of this broker is asked first, without a search. Raises
-        ``TopicNotFound`` and ``PartitionNotFound`` by confirmed metadata, also during the search.
+        ``TopicNotFound`` and ``PartitionNotFound`` if confirmed metadata has no such partition, also during
+        the search.
         """
         topics = self.topics
         info = topics.partition_here(target) or await topics.partition(target)
@@ -373,7 +381,7 @@ class Gateway:
             raise
 
     async def _check_missing(self, target: TopicPartition, asked: PartitionInfo) -> None:
-        """Return if a partition is missing whose replica has denied it; raise ``NoLeader`` otherwise.
+        """Return if the metadata has no such partition, as a replica has said; else raise ``NoLeader``.
 
         A replica that knows more than the metadata here is of a topic that was deleted, and another topic of
         that name may have been created since.
@@ -392,7 +400,7 @@ class Gateway:
 
 
 def _unknown(target: TopicPartition, error: RaftlogError | None) -> CommitUnknown:
-    """The error for a produce request whose outcome is unknown when its time is up."""
+    """The error for a produce request whose outcome is unknown when its time limit is reached."""
     if isinstance(error, CommitUnknown):
         return error
     return CommitUnknown(f"it is unknown whether {target} stored the records: {error}", committed=None)

@@ -1,8 +1,8 @@
 """Serves calls to the replicas of this broker, from its gateway and from other brokers.
 
-Decides: whether this broker has a replica of exactly the requested group, and how many produced bytes it
-holds at once. Leaves serving to the replica (``replica``). A replica that does not lead raises ``NotLeader``;
-the call is not passed on.
+Decides: whether this broker has a replica of exactly the requested group, and how many produced bytes the
+broker holds at once. Leaves serving to the replica (``replica``). A replica that does not lead raises
+``NotLeader``; the call is not forwarded.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ class LocalReplicas:
         awaiting_archive: Callable[[GroupId], int],
         consumed: Mapping[GroupId, Consumed],
     ) -> None:
-        """Register the calls of other brokers with ``relay``; ``Gateway`` describes the arguments."""
+        """Register the handlers for calls of other brokers with ``relay``; ``Gateway`` describes the
+        arguments.
+        """
         self._node_id = node_id
         self.replicas = replicas
         self._calls = calls
@@ -62,7 +64,10 @@ class LocalReplicas:
             self.offer(call)
 
     def offer(self, call: PartitionCall[Request, Answer]) -> None:
-        """Offer a call to other brokers, and relay it to brokers that they cannot reach."""
+        """Offer a call to other brokers.
+
+        This broker also relays the call for brokers that cannot reach the replica.
+        """
         handler = handler_of(call.request, lambda sender, ask: self.carry_out(call, ask))
         self._relay.serve(call.service, handler)
 
@@ -71,7 +76,10 @@ class LocalReplicas:
         return await call.carry_out(self.here(request.place), request)
 
     def here(self, place: Place) -> PartitionReplica:
-        """The replica of this broker. Raises ``NotLeader`` if it has none of the group in ``place``."""
+        """The replica of this broker.
+
+        Raises ``NotLeader`` if the broker has no replica of the group in ``place``.
+        """
         target, group_id = place
         replica = self.replicas.get(key_of(target))
         if replica is None or replica.group.group_id != group_id:
@@ -79,7 +87,10 @@ class LocalReplicas:
         return replica
 
     def take_room(self, buffers: Sequence[Buffer]) -> int:
-        """Count a body's bytes as in flight; the caller subtracts them afterwards. Raises ``Overloaded``."""
+        """Count the bytes of a body as in flight and return their number. The caller subtracts it afterwards.
+
+        Raises ``Overloaded``.
+        """
         size = sum(map(len, buffers))
         if self.bytes_in_flight and self.bytes_in_flight + size > self._bytes_in_flight_max:
             raise Overloaded(
@@ -101,7 +112,7 @@ class LocalReplicas:
         return ask
 
     def statuses(self, places: Sequence[Place]) -> list[PartitionStatus]:
-        """The statuses of replicas of this broker, including replicas that do not run."""
+        """The statuses of replicas of this broker, also of replicas that do not run."""
         return [self._status(place) for place in places]
 
     def _status(self, place: Place) -> PartitionStatus:

@@ -1,12 +1,12 @@
-"""Calls to the leader of one partition, each declared once with its name, its bodies and its handler.
+"""Calls to the leader of one partition; each call is declared once with its name, its bodies and its handler.
 
 To add a call, write the struct of its request in ``rpc`` and a ``PartitionCall`` in ``CALLS``: every broker
 then carries out the call at its replicas and relays it for other brokers (``LocalReplicas.offer``), and
-``Gateway.call`` finds the leader, asks it, and repeats the call if that is harmless. A call that needs more
-than the replica is declared and offered by the part of the broker that carries it out
+``Gateway.call`` finds the leader, asks it, and repeats the call if a second execution is harmless. A call
+that needs more than the replica is declared and offered by the part of the broker that carries it out
 (``reassignment.admin``). Appends and fetches have batches as payloads, and separate code.
 
-Brokers of other releases depend on these names, and on the order of the fields of the structs.
+Brokers of other releases depend on the names of the calls, and on the order of the fields of the structs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Placed(Protocol):
 
     @property
     def place(self) -> Place:
-        """The partition and its group."""
+        """The partition and its Raft group."""
 
 
 Request = TypeVar("Request", bound=Placed)
@@ -42,7 +42,7 @@ NO_ANSWER: Final = encode_body(None)
 class PartitionCall(Generic[Request, Answer]):
     """A call about one partition. ``carry_out`` raises ``NotLeader`` at a replica that does not lead.
 
-    ``is_repeatable`` says whether a request may be carried out twice; None for calls that only read.
+    ``is_repeatable`` says whether a request may be carried out twice; it is None for calls that only read.
     ``effect`` describes the possible effect of a request whose answer was lost.
     """
 

@@ -1,7 +1,7 @@
 """Relays a call to an unreachable broker through a third broker.
 
-One link may be broken while both of its brokers reach all others. Raft continues without the link, but a
-client may use the broker that cannot reach the leader. Decides: which brokers are asked to relay a call.
+One link may be broken while both of its brokers reach all other brokers. Raft continues without the link, but
+a client may use the broker that cannot reach the leader. Decides: which brokers are asked to relay a call.
 Leaves to others: the target of the call, and the use of its answer (``gateway``,
 ``raftlog.hosting.coordinator_service``, ``metadata.service``).
 
@@ -27,7 +27,10 @@ RELAYS_MAX: Final = 2  # brokers asked to relay a call, which limits the calls t
 
 
 class Relayed(Struct, frozen=True, array_like=True):
-    """Relay a call to broker ``node``; answered with its answer. The payload is the call's payload."""
+    """Relay a call to broker ``node``, and answer with the answer of that broker.
+
+    The payload is the call's payload.
+    """
 
     node: NodeId
     head: bytes
@@ -35,9 +38,9 @@ class Relayed(Struct, frozen=True, array_like=True):
 
 
 class Relay:
-    """Calls of one broker about partitions, to coordinators and to the active controller.
+    """Calls of one broker to replicas, to coordinators and to the active controller, relayed if necessary.
 
-    It also relays such calls of other brokers.
+    This broker also relays such calls of other brokers.
     """
 
     def __init__(self, node_id: NodeId, image: Callable[[], MetadataImage], calls: Calls) -> None:
@@ -46,7 +49,7 @@ class Relay:
         self._calls = calls
 
     def serve(self, service: Service, handler: Handler) -> None:
-        """Offer a service, and relay the calls of other brokers to this service on a third broker."""
+        """Serve calls to ``service``, and relay calls of other brokers to the service on a third broker."""
         self._calls.serve(service, handler)
         self._calls.serve(_relaying(service), partial(self._serve, service))
 

@@ -1,9 +1,9 @@
 """Bodies of calls between brokers about partitions and their replicas.
 
 A body is a struct or a value of ``partitions.values`` in msgpack; batches follow as raw payload. Each request
-names the partition and its Raft group, which distinguishes a topic from an earlier topic of its name. Brokers
-are authenticated, but may run another version: ``decode_body`` raises ``InvalidRequest`` for undecodable
-bytes. ``partition_calls`` declares the services that the leader of one partition answers.
+names the partition and its Raft group, which distinguishes a topic from an earlier topic with an equal name.
+Brokers are authenticated, but may run another release: ``decode_body`` raises ``InvalidRequest`` for
+undecodable bytes. ``partition_calls`` declares the services that the leader of one partition answers.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Append(Struct, frozen=True, array_like=True):
 
 
 class Mark(Struct, frozen=True, array_like=True):
-    """End a transaction in this partition; answered once its marker is committed."""
+    """End a transaction in this partition; answered once the transaction's marker is committed."""
 
     place: Place
     marker: Marker
@@ -73,7 +73,7 @@ class DeleteBefore(Struct, frozen=True, array_like=True):
 
 
 class SetArchived(Struct, frozen=True, array_like=True):
-    """Set the archived offset; answered with the offset that counts once the change is committed."""
+    """Set the archived offset; answered with the offset in force once the change is committed."""
 
     place: Place
     archived: Archived
@@ -88,7 +88,7 @@ class Fetch(Struct, frozen=True, array_like=True):
 
 
 class Fetched(Struct, frozen=True, array_like=True):
-    """A ``FetchResult`` without its data."""
+    """A ``FetchResult`` without its batches, which are the payload."""
 
     offset: Offset
     next_offset: Offset
@@ -129,7 +129,7 @@ class Fetched(Struct, frozen=True, array_like=True):
 
 
 class OffsetAt(Struct, frozen=True, array_like=True):
-    """Find the offset of a position; answered with the offset and its record's timestamp."""
+    """Find the offset of a position; answered with the offset and the timestamp of the record there."""
 
     place: Place
     position: Position
@@ -137,7 +137,7 @@ class OffsetAt(Struct, frozen=True, array_like=True):
 
 
 class ReadIndex(Struct, frozen=True, array_like=True):
-    """Ask for the commit index; answered with an ``Index`` once the leader has proved that it leads."""
+    """Ask for the commit index; answered with an ``Index`` once a quorum has confirmed the leader."""
 
     place: Place
 
@@ -149,7 +149,7 @@ class Describe(Struct, frozen=True, array_like=True):
 
 
 class Transfer(Struct, frozen=True, array_like=True):
-    """Transfer the leadership to ``to`` (None: the best replica); answered with leader and term.
+    """Transfer the leadership to ``to`` (None: the best replica); answered with the new leader and its term.
 
     With ``term`` only the leader of that term transfers; a leader of a later term answers that it leads.
     """
@@ -182,7 +182,8 @@ class PreparedAnswer(Struct, frozen=True, array_like=True):
 class MayDelete(Struct, frozen=True, array_like=True):
     """Ask the leader whether the sender may delete its replica; answered with a ``DeleteAnswer``.
 
-    ``version`` is the sender's metadata version. ``is_added_again``: the replica will start again, empty.
+    ``version`` is the sender's metadata version. With ``is_added_again`` the sender will host the replica
+    again, with an empty log.
     """
 
     place: Place

@@ -1,4 +1,4 @@
-"""Gathers the status of a topic's partitions from the brokers that hold them.
+"""Collects the statuses of a topic's partitions from the brokers that hold the partitions.
 
 Decides: which brokers to ask, which answer counts, and the status of a partition without a leader.
 """
@@ -31,7 +31,7 @@ class Statuses:
         relay: Relay,
         leader_of: Callable[[TopicPartition], NodeId | None],
     ) -> None:
-        """``leader_of`` names the leader of a partition as far as this broker knows."""
+        """``leader_of`` returns the leader of a partition as far as this broker knows."""
         self._node_id = node_id
         self._local = local
         self._relay = relay
@@ -40,8 +40,9 @@ class Statuses:
     async def of(self, info: TopicInfo, chosen: Collection[int] | None = None) -> list[PartitionStatus]:
         """The statuses of the ``chosen`` partitions of a topic, by default all.
 
-        Each partition is described by its leader, else by the answering replica with the newest term. Without
-        a leader the status has the rejoining replicas, and the replicas that do not run, with the reasons.
+        The status of each partition comes from its leader, else from the answering replica with the newest
+        term. Without a leader the status has the rejoining replicas, and the replicas that do not run, with
+        the reasons.
         """
         topic = info.name
         partitions = [each for each in info.partitions if chosen is None or each.partition in chosen]
@@ -85,12 +86,16 @@ class Statuses:
 
 
 def _authority(status: PartitionStatus) -> tuple[int, bool, int]:
-    """Sort key: the newest term first; in a term the leader, which alone knows the in-sync replicas."""
+    """Sort key of statuses: first the term, newest last; then whether the leader reports, which alone knows
+    the in-sync replicas.
+    """
     return status.term, bool(status.in_sync), status.commit_index
 
 
 def _why_unled(status: PartitionStatus, heard: Sequence[PartitionStatus]) -> PartitionStatus:
-    """Complete a status: without a leader, combine the states that the replicas report of themselves."""
+    """Complete the status of a partition without a leader with the states that its replicas report about
+    themselves.
+    """
     if status.leader is not None:
         return replace(status, offline=())
     rejoining = {node for one in heard for node in one.rejoining}

@@ -1,6 +1,7 @@
 """Counters of the records and bytes that a broker appends and reads, for metrics.
 
-The broker that a client asks counts, wherever the leader is, so that each byte counts once in a cluster.
+A request is counted by the broker that the client asks, wherever the leader is, so each byte counts once in a
+cluster.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ SPARE: Final = 100  # number of deleted topics whose counters are kept
 
 
 class Counted:
-    """Counters of bytes (of batches) and records."""
+    """Counters of appended and read bytes of batches, and of appended records."""
 
     __slots__ = ("bytes_in", "bytes_out", "records_in")
 
@@ -34,13 +35,13 @@ class Traffic:
         self.topics: dict[str, Counted] = {}
 
     def appended(self, topic: str, size_bytes: int, records: int) -> None:
-        """Count records that were appended."""
+        """Count records that were appended to a topic, and the bytes of their batches."""
         for counted in (self.all, self.topics.get(topic) or self._begun(topic)):
             counted.bytes_in += size_bytes
             counted.records_in += records
 
     def read(self, topic: str, size_bytes: int) -> None:
-        """Count bytes that were read."""
+        """Count bytes of batches that were read from a topic."""
         if size_bytes:
             for counted in (self.all, self.topics.get(topic) or self._begun(topic)):
                 counted.bytes_out += size_bytes
