@@ -26,7 +26,7 @@ class TransactionMetrics(Collector):
         self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the current values."""
+        """Yield the metrics with their current values."""
         coordinators = list(self._transactions.coordinators.values())
         led = [each.decisions.state for each in coordinators if each.decisions is not None]
         states = GaugeMetricFamily(
