@@ -87,7 +87,7 @@ _LOG = logging.getLogger("raftlog.api")
 
 
 class RequestPipeline:
-    """Passes requests from the readers of connections to the handlers; each listener has one pipeline."""
+    """Passes requests from the readers of connections to the handlers. Each listener has one pipeline."""
 
     def __init__(self, services: Services) -> None:
         self.services = services
@@ -124,7 +124,7 @@ class RequestPipeline:
         return route.is_streamed or accepted(headers, route.media_types) == media_types.EVENT_STREAM
 
     def close(self) -> None:
-        """End waiting requests; later requests do not wait."""
+        """End the waits of requests in progress; later requests do not wait."""
         self.disconnect_watcher.close()
 
     async def _answer(
@@ -177,7 +177,10 @@ class RequestPipeline:
         )
 
     def _handler(self, call: Call, path: str) -> Handler:
-        """Route and negotiate; the result is kept for equal request heads of the connection."""
+        """Find the handler of a request and negotiate its response.
+
+        The result is kept for later requests of the connection with an equal head.
+        """
         request = call.request
         routed: _Routed | None = call.found.get(RequestPipeline._handler)
         if routed is None:
@@ -228,7 +231,7 @@ class RequestPipeline:
 
 
 class _Routed(NamedTuple):
-    """The handler of a request, and the fields of its ``Call``."""
+    """The handler of a request, and the fields of its ``Call`` object."""
 
     route: str
     match_info: Mapping[str, str]
@@ -239,7 +242,7 @@ class _Routed(NamedTuple):
 
 
 def _routed(request: Request, route: Route, match_info: Mapping[str, str]) -> _Routed:
-    """Negotiate the response of a route. Raises ``InvalidRequest`` and ``NotAcceptable``."""
+    """Negotiate the media type of a route's response. Raises ``InvalidRequest`` and ``NotAcceptable``."""
     query = query_of(request, route.query_names, route.list_names)
     wanted = accepted(request.headers, route.media_types)
     if wanted is None and route.negotiated:
@@ -268,4 +271,4 @@ _UNTRACED = frozenset(
 _UNCHANGING = frozenset(("GET", "HEAD"))
 _OTHER_METHOD = "other"
 _METHODS = {name: name for name in ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")}
-"""The label of a method in metrics; clients must not create new labels."""
+"""The label of each HTTP method in metrics; clients must not be able to create new labels."""

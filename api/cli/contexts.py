@@ -25,7 +25,7 @@ FOLDER_MODE = 0o700
 
 
 class InvalidContexts(ValueError):
-    """The file or a name is not valid. The message has the remedy."""
+    """The file of contexts, or the name of a context, is not valid. The message has the remedy."""
 
 
 class NoFolder(InvalidContexts):
@@ -71,9 +71,9 @@ def contexts_path() -> Path:
 
 
 def address_of_context(name: str | None) -> str | None:
-    """Return the URL of a context, or of the current one; ``None`` without one.
+    """Return the address of a context, or of the current context if ``name`` is None.
 
-    Raises ``InvalidContexts``.
+    Returns ``None`` if there is no current context. Raises ``InvalidContexts``.
     """
     contexts = read_contexts()
     chosen = contexts.current if name is None else name
@@ -81,7 +81,7 @@ def address_of_context(name: str | None) -> str | None:
 
 
 def read_contexts() -> Contexts:
-    """Read the contexts; none without a file. Raises ``InvalidContexts``."""
+    """Read the contexts; if the file does not exist, there are none. Raises ``InvalidContexts``."""
     import json
 
     try:
@@ -102,7 +102,9 @@ def read_contexts() -> Contexts:
 
 @contextmanager
 def changed_contexts() -> Iterator[Contexts]:
-    """Read the contexts, and write them after the block; other processes that change them wait."""
+    """Read the contexts for a block, and write them after the block. Other processes that change them
+    wait.
+    """
     import fcntl
 
     path = Path(os.path.realpath(contexts_path()))  # if the file is a link, its target is replaced
@@ -118,7 +120,7 @@ def changed_contexts() -> Iterator[Contexts]:
 
 
 def _write(path: Path, contexts: Contexts) -> None:
-    """Replace the file; readers see the old or the new file."""
+    """Replace the file atomically: readers see the old or the new file."""
     import json
 
     new = path.with_name(f"{path.name}.{os.getpid()}")

@@ -30,7 +30,9 @@ _TIMEOUT_S = 3.0
 
 @dataclass(slots=True)
 class Health:
-    """Brokers with their free space, and partitions as topic/partition, by problem."""
+    """The problems of a cluster: brokers with their free space, and partitions as topic/partition, by
+    problem.
+    """
 
     brokers: list[Row]
     down: list[int]
@@ -51,11 +53,11 @@ class Health:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether there is no problem."""
+        """Whether the cluster has no problem."""
         return not self.problems
 
     def as_json(self) -> dict[str, object]:
-        """Return all results."""
+        """Return all problems and counts as JSON."""
         return {
             "healthy": self.is_healthy,
             "brokers": self.brokers,
@@ -74,7 +76,9 @@ class Health:
         }
 
     def add_broker(self, broker: int, url: str, told: BrokerHealth | None) -> None:
-        """Note the problems of a broker that is alive; ``told`` is its health, None if it does not answer."""
+        """Note the problems of a broker that is alive. ``told`` is its own report of its health, None if it
+        does not answer.
+        """
         if told is None:
             self.problems.append(f"broker {broker} is alive but does not answer at {url}")
             return
@@ -146,7 +150,9 @@ class Health:
             )
 
     def _obstacle(self, partition: PartitionDescription) -> str:
-        """Return why replicas on brokers that are down cannot be restored on others; empty if they can."""
+        """Return why the replicas of a partition on brokers that are down cannot be restored on other
+        brokers; empty if they can.
+        """
         wanted = _wanted(partition)
         down = {*self.down} if partition.leader is not None else {*self.down} | self.silent
         lost = sorted({*wanted} & down)
@@ -205,7 +211,7 @@ def _told(url: str) -> BrokerHealth | None:
 
 
 def _wanted(partition: PartitionDescription) -> list[int]:
-    """Return the replicas that a partition has, or will have after the current move."""
+    """Return the brokers that have the replicas of a partition, or will have them after the current move."""
     return partition.replicas if partition.reassignment is None else partition.reassignment.target
 
 

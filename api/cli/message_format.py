@@ -1,8 +1,8 @@
-r"""Formats a consumed message: its value, a JSON object, or a text with fields.
+r"""Formats a consumed message as its value, as a JSON object, or as a text with fields.
 
 The fields of a text: ``%t`` time, ``%T`` topic, ``%p`` partition, ``%o`` offset, ``%k`` key, ``%v`` value,
 ``%h`` headers as name=value with commas, ``%s`` size of key, value and headers, ``%%`` a per cent sign. Keys
-and values are written unchanged, whatever bytes they contain; null is written as empty.
+and values are written unchanged, whatever bytes they contain; a null key or value is written as empty text.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _value_line(message: Message) -> bytes:
 
 
 def json_line(record: Message | StoredRecord, place: Mapping[str, object]) -> bytes:
-    """Return a record as a JSON object in one line; ``place`` is its source."""
+    """Return a record as a JSON object in one line. ``place`` names the topic and partition of the record."""
     value, encoding = ABSENT if record.value is None else as_it_looks(record.value, record.offset)
     key, key_encoding = key_in_json(record.key)
     headers, tags, raw = headers_in_json(record.headers)

@@ -43,7 +43,7 @@ EXIT_CODES: Final = {
 
 
 class Format(enum.StrEnum):
-    """The format of results."""
+    """The choice of the format of results."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -117,7 +117,9 @@ def show(
 
 
 def done(text: str, **value: object) -> None:
-    """Report a change: as a line on standard error for people, or as JSON ``value`` for programs."""
+    """Report that a change was made: ``text`` as a line on standard error for people, or ``value`` as JSON
+    for programs.
+    """
     if is_json():
         write_json(value)
     else:
@@ -133,7 +135,7 @@ def printed(text: str, **value: object) -> None:
 
 
 def show_brokers(brokers: Sequence[BrokerDescription], *, single: bool = False) -> None:
-    """Print brokers."""
+    """Print a table of brokers, or their JSON."""
     import msgspec
 
     columns = ("broker_id", "http", "alive", "draining", "decommissioned", "replicas" if single else "rack")
@@ -165,7 +167,9 @@ def _builtins(struct: object) -> object:
 
 
 def printed_now(text: str, **value: object) -> None:
-    """Print one of several results at once; programs get a line of JSON for each result."""
+    """Print one of several results without waiting for the next results; programs get a line of JSON for each
+    result.
+    """
     if is_json():
         write_json_line(value)
     else:
@@ -252,7 +256,9 @@ def errors_reported(*, changing: bool = False) -> Iterator[None]:
 
 
 def reader_has_closed() -> None:
-    """Discard further output after its reader has closed the pipe, even at the end of the interpreter."""
+    """Discard further output after the reader of the pipe has closed it, even at the end of the
+    interpreter.
+    """
     _write_no_more(sys.stdout)
 
 
@@ -261,7 +267,7 @@ def _write_no_more(stream: TextIO) -> None:
 
 
 def exit_code(error: RaftlogError, *, changing: bool) -> int:
-    """Return the exit code of an error."""
+    """Return the exit code of an error; ``changing`` says whether the request may have changed something."""
     if isinstance(error, NotSent) or (isinstance(error, ConnectionLost) and not changing):
         return UNREACHABLE
     return REFUSED if error.is_definite or not changing else UNKNOWN

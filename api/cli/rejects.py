@@ -1,6 +1,6 @@
-"""Counts the lines of an input that are no records, and writes them to a file with line number and reason.
+"""Counts the lines of an input that are not records, and writes them to a file with line number and reason.
 
-Decides: whether sending continues after such a line. Leaves to others: which lines are no records.
+Decides: whether sending continues after such a line. Leaves to others: which lines are not records.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Rejects:
     def takes(self, line: int, content: bytes, error: RaftlogError) -> bool:
         """Reject a line; return whether sending continues.
 
-        Errors that concern more than one line end sending.
+        An error that concerns more than one line ends sending.
         """
         if not self._goes_on or type(error) not in (InvalidRecord, RecordTooLarge):
             return False
@@ -37,7 +37,7 @@ class Rejects:
         return self._limit is None or self.count <= self._limit
 
     def summary(self) -> str:
-        """Return the number of rejected lines, as the end of a sentence."""
+        """Return the number of rejected lines as the last words of a sentence."""
         return f"; {counted(self.count, 'line')} rejected" if self.count else ""
 
 

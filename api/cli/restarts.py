@@ -1,8 +1,8 @@
 """The command ``cluster restart``: restarts one broker after another, so that clients see no errors.
 
-Decides: the conditions to wait for before, between and after the restarts. Leaves to others: restarting the
-process (a command of the operator, or the operator), and retries of requests that were sent to a broker that
-hands its leaderships over (the client).
+Decides: the conditions that must hold before, between and after the restarts. Leaves to others: restarting a
+process (a command of the operator, or the operator), and retries of requests to a broker that transfers its
+leaderships (the client).
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class RollingRestart:
         timeout_s: float,
         say: Callable[[str], None],
     ) -> None:
-        """``restart`` restarts the process of a broker, or asks for it; it may return before the broker is
-        back.
+        """``restart`` restarts the process of a broker, or asks the operator for the restart; it may return
+        before the broker has started.
         """
         self._client = client
         self._restart = restart
@@ -113,7 +113,7 @@ class RollingRestart:
         self._say = say
 
     def run(self, chosen: list[int]) -> list[int]:
-        """Restart these brokers, or all in use; return their ids. Raises ``RestartStopped``."""
+        """Restart the chosen brokers, or all brokers in use; return their ids. Raises ``RestartStopped``."""
         known = {each.broker_id: each for each in self._client.brokers.list()}
         unknown = sorted(set(chosen) - known.keys())
         if unknown:
@@ -138,7 +138,7 @@ class RollingRestart:
         self._say(f"broker {number} is back and in sync")
 
     def _await(self, number: int, what: str, left: Callable[[], list[str]]) -> None:
-        """Return once ``left`` returns no conditions to wait for. Raises ``RestartStopped``."""
+        """Wait until ``left``, which lists unmet conditions, returns none. Raises ``RestartStopped``."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -169,7 +169,7 @@ class RollingRestart:
         ]
 
     def _led_by(self, number: int) -> list[str]:
-        """List the leaderships of a broker. Partitions that no other broker holds are not listed."""
+        """List the partitions that a broker leads, except partitions that no other broker holds."""
         led = [
             f"the broker still leads {name}"
             for name, one in self._partitions()

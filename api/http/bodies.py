@@ -1,6 +1,6 @@
-"""Reads the body of a request, which is counted and limited before it is stored.
+"""Reads the body of a request. The body is counted and limited before it is stored.
 
-Decides: the limits of size, speed and encoding of a body. Leaves to others: JSON (``json_bodies``).
+Decides: the limits on size, speed and encoding of a body. Leaves to others: JSON (``json_bodies``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class _Inflater(Protocol):
-    """The methods of zlib's decompressor class, which has no public name."""
+    """The interface of zlib's decompressor, whose class has no public name."""
 
     @property
     def eof(self) -> bool: ...
@@ -53,14 +53,14 @@ class _Inflater(Protocol):
 
 
 def check_announced(request: Request, limits: Limits) -> None:
-    """Refuse a body whose announced size is too large, before reading it."""
+    """Refuse a body before reading it, if its announced size is too large."""
     announced = request.content_length
     if announced is not None and announced > limits.body_bytes_max:
         raise _too_large(f"the body has {announced} bytes", limits)
 
 
 async def read_body(request: Request, held: Hold, limits: Limits) -> bytes | bytearray:
-    """Read the whole body; ``held`` grows with the bytes received, regardless of the announced size.
+    """Read the whole body. ``held`` grows with the bytes received, regardless of the announced size.
 
     Raises ``RecordTooLarge``, ``RequestTimeout``, ``Overloaded`` (also for lack of memory),
     ``QuotaExceeded``, and ``ConnectionResetError`` if the client disconnects.
@@ -134,7 +134,7 @@ def unsupported(media_type: str, supported: tuple[str, ...]) -> UnsupportedMedia
 
 
 async def _read_rest(body: WholeBody, held: Hold, limits: Limits) -> bytearray:
-    """Read a body of which a part has arrived. Raises ``TimeoutError`` if the rest arrives too slowly."""
+    """Read the rest of a body of known length. Raises ``TimeoutError`` if the rest arrives too slowly."""
     received_bytes = body.news()
     held.expect(received_bytes + body.missing)
     held.grow(received_bytes)
@@ -173,7 +173,7 @@ async def _read_chunks(
 
 
 def _allowed_s(limits: Limits, received_bytes: int) -> float:
-    """Return the seconds after the start of a body within which more bytes must have arrived."""
+    """Return the time within which more bytes must have arrived, in seconds after the start of the body."""
     return min(limits.body_timeout_s, limits.body_grace_s + received_bytes / limits.body_rate_min)
 
 
@@ -185,7 +185,7 @@ class _Members:
         self._count = 1
 
     def inflated(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield the content of a chunk, in parts of at most ``INFLATED_BYTES_MAX``."""
+        """Yield the decompressed content of a chunk, in parts of at most ``INFLATED_BYTES_MAX``."""
         try:
             while True:
                 if self._inflater.eof:
@@ -211,7 +211,7 @@ class _Members:
         self._inflater = zlib.decompressobj(ANY_ZLIB_WINDOW)
 
     def check_end(self) -> None:
-        """Raise ``InvalidRequest`` for a body that ends within a member."""
+        """Raise ``InvalidRequest`` if the body has ended within a member."""
         if not self._inflater.eof:
             raise InvalidRequest("the compressed body is truncated", field="body")
 

@@ -1,8 +1,8 @@
 """Detects disconnected clients of waiting requests, and cancels these requests.
 
-A handler that waits does not notice that its connection closed. One timer for all waiting requests checks
-their transports twice a second; without waiting requests there is no timer. Writes are never cancelled: a
-complete request is stored even if its client has disconnected.
+A handler that waits does not notice that its connection has closed. One timer for all waiting requests checks
+their transports twice a second; it runs only while requests wait. Writes are never cancelled: a complete
+request is stored even if its client has disconnected.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class DisconnectWatcher:
             del self._parked[task]
 
     def close(self) -> None:
-        """End all waiting requests, because the server stops."""
+        """End the waits of all requests, because the server stops."""
         self._is_closed = True
         for task in self._parked:
             task.cancel()

@@ -52,7 +52,7 @@ class Source:
         self.partitions: range = range(0)
 
     async def describe(self) -> None:
-        """Read the topic's metadata. Raises ``InvalidRequest`` if the topic does not exist."""
+        """Read the metadata of Kafka's topic. Raises ``InvalidRequest`` if the topic does not exist."""
         self.cluster = str((await self._admin.describe_cluster())["cluster_id"])
         (shown,) = await self._admin.describe_topics([self.topic])
         if shown["error_code"]:
@@ -68,10 +68,10 @@ class Source:
         return {entry[0]: entry[1] for entry in shown[0].resources[0][4]}
 
     async def begin(self, following: Mapping[int, int]) -> list[Lost]:
-        """Read from these offsets on, other partitions from their start; return offsets that Kafka has
-        deleted.
+        """Read from the offsets in ``following``, and other partitions from their start; return the offsets
+        that Kafka has deleted.
 
-        Raises ``Conflict`` if a partition ends before its offset: then the topic was created again.
+        Raises ``Conflict`` if a partition ends before its offset, because the topic was then created again.
         """
         targets, lost = self._targets(), []
         self._consumer.assign(targets)
@@ -96,11 +96,11 @@ class Source:
         }
 
     async def following(self) -> dict[int, int]:
-        """Return the next offset of each partition."""
+        """Return the offset of the next record to read, by partition."""
         return {each.partition: await self._consumer.position(each) for each in self._targets()}
 
     async def read(self, records_max: int) -> Sequence[Found]:
-        """Return the next records; empty after a while without any."""
+        """Return the next records; empty if none arrives for a while."""
         read = await self._consumer.getmany(timeout_ms=WAIT_MS, max_records=records_max)
         return [
             Found(target.partition, each.offset, _record(each))

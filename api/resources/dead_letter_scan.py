@@ -2,8 +2,8 @@
 
 A dead letter is open until a later record has its key: its tombstone, or the dead letter of another failure.
 So the partition is read to its end before a dead letter counts as open. One request reads a part of the
-partition. A cursor carries the state to the next request, which any broker may serve: the dead letters that
-may be open, as offsets and digests of keys, and the offset from which later records are unread.
+partition. A cursor carries the state to the next request, which any broker may serve. The state is the dead
+letters that may be open, as offsets and digests of keys, and the offset from which records are unread.
 
 Decides: which dead letters are candidates, when they are settled, and where the next request continues.
 Leaves to others: reading, and the use of open dead letters (``dead_letters``).
@@ -38,7 +38,9 @@ Offset63 = Annotated[int, msgspec.Meta(ge=-1, le=_NUMBER_MAX)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Selects dead letters: all, unless a field restricts them. ``reason`` is a part of the reason."""
+    """Selects dead letters: all, unless a field restricts them. ``reason`` selects reasons that contain this
+    text.
+    """
 
     ids: frozenset[str] | None = None
     reason: str = ""
@@ -63,14 +65,17 @@ class Selection:
         )
 
     def partitions(self, count: int) -> Sequence[int]:
-        """Return the partitions, of ``count``, in which selected dead letters may be; in order."""
+        """Return the partitions, out of ``count``, in which selected dead letters may be; in ascending
+        order.
+        """
         if self.ids is None:
             return range(count)
         return sorted({origin_of(text).partition % count for text in self.ids})
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
-    """The place to continue a scan. Dead letters from ``end`` on are newer than the scan of their partition.
+    """The state of a scan between requests. Dead letters at or above ``end`` are newer than the scan of their
+    partition.
 
     Records before ``at`` are read; ``found`` are the dead letters among them that may be open: offset and
     digest of the key. ``rest`` is the offset of the first dead letter that is left to the next page, or -1.
@@ -95,8 +100,8 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
             ) from None
 
     def cut(self, letters_max: int) -> Cursor:
-        """Return the cursor with at most ``letters_max`` dead letters; the others are left to the
-        next page.
+        """Return the cursor with at most ``letters_max`` dead letters in ``found``; the others are left to
+        the next page.
         """
         if len(self.found) <= letters_max:
             return self
@@ -109,8 +114,8 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
 class Scan:
     """The scan of one partition for a page of at most ``limit`` dead letters.
 
-    ``read_bytes`` grows with the decompressed bytes of the records that it reads. ``foreign`` counts skipped
-    records.
+    ``read_bytes`` counts the decompressed bytes of the records read. ``foreign`` counts skipped records,
+    which are not dead letters.
     """
 
     def __init__(self, cursor: Cursor, selection: Selection, limit: int) -> None:
@@ -132,12 +137,12 @@ class Scan:
 
     @property
     def offsets(self) -> Sequence[int]:
-        """Offsets of the dead letters of the page, which are open once the scan is complete."""
+        """The offsets of the page's dead letters, which are open once the scan is complete."""
         return list(self._found.values())
 
     def move(self, start: int) -> None:
-        """Continue at ``start``, the log start: retention has moved it, or a recovery has cut the end of the
-        log.
+        """Continue at the log start ``start``, because retention has moved it, or a recovery has cut the end
+        of the log.
         """
         self.is_complete = start <= self._at
         self._at = max(self._at, start)
@@ -163,7 +168,9 @@ class Scan:
         self.is_complete = self._at >= result.end
 
     def continued(self, letters_max: int) -> Cursor:
-        """Return the cursor of an incomplete scan. All but ``letters_max`` are left to a later page."""
+        """Return the cursor of an incomplete scan, with at most ``letters_max`` dead letters; the others are
+        left to a later page.
+        """
         found = [(offset, digest) for digest, offset in self._found.items()]
         return Cursor(self.cursor.partition, self._at, self._last, self._rest, found).cut(letters_max)
 
@@ -177,7 +184,9 @@ class Scan:
 
     @property
     def _last(self) -> int:
-        """The end of the candidates: some may have replaced earlier ones after the scan began."""
+        """The offset after the last candidate. Some candidates may be newer than the scan and have replaced
+        earlier ones.
+        """
         return max(self._end, *(offset + 1 for offset in self._found.values()), 0)
 
     def _take(self, stored: StoredRecord) -> None:

@@ -36,7 +36,7 @@ QUERY = ("delay", "deliver_at")
 
 
 def in_query(call: Call) -> bool:
-    """Return whether the query delays the records of a produce."""
+    """Return whether the query of a produce delays the records."""
     return bool(call.query) and any(name in call.query for name in QUERY)
 
 
@@ -110,7 +110,7 @@ async def get_message(call: Call) -> web.StreamResponse:
 
 
 async def reschedule(call: Call) -> web.StreamResponse:
-    """Reschedule a message."""
+    """Change the time at which a message is due."""
     which, wanted = _named(call), await read_json(call, wire.RescheduleMessage)
     due = due_of(wanted.delay, wanted.deliver_at)
     if due is None:
@@ -131,7 +131,7 @@ async def reschedule(call: Call) -> web.StreamResponse:
 
 
 async def cancel(call: Call) -> web.StreamResponse:
-    """Cancel a message; the response is 204 if it was in time."""
+    """Cancel a message; the response is 204 if the message was not delivered before."""
     which = _named(call)
     await call.services.delayed.cancel(which, call.services.limits.control_timeout_ms)
     return web.Response(status=204)
@@ -199,7 +199,7 @@ def _due_of_each(placed: Sequence[Placed], default: Due | None) -> list[Due]:
 
 
 def _majority(call: Call, partition: int) -> int:
-    """Return the least number of replicas that have fsynced an accepted message."""
+    """Return the number of replicas that have fsynced an accepted message: a majority."""
     delayed = call.services.controller.image.topics.get(TOPIC)
     return 1 if delayed is None else len(delayed.partitions[partition].replicas) // 2 + 1
 

@@ -39,7 +39,9 @@ RECORDS_PER_WRITE = 1_000
 
 
 async def stream(call: Call, view: View, request: FetchRequest) -> web.StreamResponse:
-    """Follow a partition. Errors in the request are ordinary problems, before the stream begins."""
+    """Stream the events of a partition. Errors in the request are ordinary problem responses, before the
+    stream begins.
+    """
     if "limit" in call.query:
         raise InvalidRequest("limit is for JSON; an event stream does not end", field="limit")
     with call.admission.parked.hold(client_of(call.request), 1):
@@ -98,11 +100,11 @@ async def _follow(
 async def _show(
     call: Call, view: View, result: FetchResult, response: web.StreamResponse, turn: Turn
 ) -> tuple[int, bool]:
-    """Write the records of one read page by page; each page is built when the client has read the previous
-    one.
+    """Write the records of one read as events, page by page. A page is built when the client has read the
+    previous page.
 
-    Returns the next offset, and whether events were written. Readers of one partition are woken by the same
-    records: one of them builds each page, for all.
+    Returns the next offset, and whether events were written. Records wake all readers of a partition: one
+    reader builds each page, for all of them.
     """
     batches = tuple((batch.base_offset, batch.header.crc) for batch in split_batches(result.data))
     pages: Iterator[Page] | None = None
@@ -129,7 +131,7 @@ async def _show(
 
 
 async def _shown(view: View, pages: Iterator[Page], result: FetchResult, turn: Turn) -> ShownPage:
-    """Return the next of ``pages`` as events. The page itself is freed before the client reads them."""
+    """Return the next of ``pages`` as events. The page itself is freed before the client reads the events."""
     page = await view.next_page(pages, result, turn)
     events = await turn.computed(partial(_events, page), is_short=is_shown_fast(result))
     return ShownPage(events, page.next_offset, page.open_bytes)

@@ -44,7 +44,7 @@ Targets = dict[TopicPartition, list[int]]
 
 
 class _Parts(Request):
-    """The body, with parts that are not decoded yet."""
+    """The body of the request, in which records and offsets are not decoded yet."""
 
     transactional_id: wire.TransactionalId | None = None
     group_offsets: msgspec.Raw = msgspec.Raw(b"null")
@@ -53,7 +53,7 @@ class _Parts(Request):
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A valid request."""
+    """A decoded and valid request."""
 
     topics: Mapping[str, TopicInfo]
     records: Sequence[tuple[str, Placed]]  # each record with its topic
@@ -159,7 +159,9 @@ def _placed(call: Call, records: Sequence[wire.TopicRecord]) -> _Wanted:
 
 
 def _targets(call: Call, wanted: _Wanted) -> Targets:
-    """Choose partitions. Records of a topic without a partition share one partition, as in a produce."""
+    """Choose a partition for each record. Records of a topic that name no partition and have no key share one
+    partition, as in a produce.
+    """
     by_topic: dict[str, list[int]] = {}
     for number, (topic, _) in enumerate(wanted.records):
         by_topic.setdefault(topic, []).append(number)

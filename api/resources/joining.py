@@ -25,7 +25,7 @@ async def create_join_token(call: Call) -> web.StreamResponse:
 
 
 async def admit_broker(call: Call) -> web.StreamResponse:
-    """Admit a broker."""
+    """Admit a broker to the cluster."""
     services = call.services
     request = await read_json(call, AdmitBroker)
     image = await call.metadata()

@@ -39,7 +39,7 @@ async def produce_to_partition(call: Call) -> web.StreamResponse:
 
 
 async def produce_to_topic(call: Call) -> web.StreamResponse:
-    """Append records whose partitions follow from their keys."""
+    """Append records to a topic; their keys determine their partitions."""
     topic = call.topic()
     if parameters.media_type_of(call.request) == media_types.BATCH:
         path = records.PRODUCE_TO_PARTITION.path.replace("{topic}", topic.name)
