@@ -1,4 +1,5 @@
-"""Runs one node as a process: unmodified pysyncobj, and a socket for clients. It ends when its input ends.
+"""Runs one node as a process: unmodified pysyncobj, and a socket for clients. The process ends when its
+standard input ends.
 
 ``python -m chaos.harness.controls.pysyncobj_log.node SETTINGS``, where ``SETTINGS`` is a JSON object.
 """
@@ -41,10 +42,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplicatedLog(SyncObj):  # type: ignore[misc]
-    """The values that the library has applied.
+    """The values that the library has applied on this node.
 
     An append is acknowledged when the library reports that it is committed and applied. The callback of an
-    append gets the offset and one of ``pysyncobj.FAIL_REASON``.
+    append gets the offset of the value and a constant of ``pysyncobj.FAIL_REASON``.
     """
 
     def __init__(
@@ -64,20 +65,20 @@ class ReplicatedLog(SyncObj):  # type: ignore[misc]
 
     @replicated  # type: ignore[untyped-decorator]
     def append(self, value: str, padding: str) -> int:
-        """Add a value; ``padding`` only makes the entry larger. Returns the offset."""
+        """Append a value; return its offset. ``padding`` only makes the entry larger."""
         self._values.append(value)
         return len(self._values) - 1
 
 
 class Face:
-    """Answers clients, on the event loop; the library has its own thread."""
+    """Answers the requests of clients on the event loop; the library runs on its own thread."""
 
     def __init__(self, log: ReplicatedLog) -> None:
         self._log = log
         self._loop = asyncio.get_running_loop()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection, one request at a time."""
+        """Serve one connection, one request after another."""
         try:
             while line := await reader.readline():
                 answer = await self._answer(_REQUESTS.decode(line))
