@@ -164,7 +164,7 @@ class ArchivedReads:
             ) from None
 
     def _started(self, work: Callable[[], Result]) -> asyncio.Future[Result]:
-        """Run ``work`` on its own daemon thread, so that the process can end while the storage hangs."""
+        """Run ``work`` on a daemon thread of its own, so that the process can end while the storage hangs."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Result] = loop.create_future()
         ended: asyncio.Future[None] = loop.create_future()

@@ -73,7 +73,7 @@ class ConnectionLimit:
             del self._of_client[owner]
 
     def refusal(self, client: str) -> Overloaded | QuotaExceeded | None:
-        """Return why another connection of this address is not served; None if it is served."""
+        """Return the error for another connection of this address; None if the connection may be served."""
         if self._count >= self._count_max:
             self._note_refused("connections_max", self._count_max)
             return Overloaded(

@@ -11,7 +11,7 @@ SWEEP_S: Final = 5.0
 
 
 class Connection(Protocol):
-    """A connection with at most one request at a time."""
+    """A client's connection, which has at most one request at a time."""
 
     idle_since: float
     task: asyncio.Task[None] | None  # of the request

@@ -1,7 +1,7 @@
 """Metrics of the transactions that this broker coordinates, computed when a scrape collects them.
 
-Transactions are not listed one by one, because their ids would make too many series. ``raftlog transaction
-list`` shows them.
+The metrics do not list single transactions, because their ids would make too many series. ``raftlog
+transaction list`` shows them.
 """
 
 from __future__ import annotations

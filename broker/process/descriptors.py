@@ -19,7 +19,9 @@ FEW: Final = 1024
 
 
 class Descriptors(NamedTuple):
-    """Numbers of file descriptors: the limit of the process, and the shares of its two largest users."""
+    """Numbers of file descriptors: the limit of the process, and the shares of HTTP connections and of
+    segment files.
+    """
 
     limit: int
     connections_max: int

@@ -30,7 +30,7 @@ def configure_logs(level: str, broker_id: int, log_format: LogFormat = "text") -
 
 
 def formatter_of(log_format: LogFormat, broker_id: int) -> logging.Formatter:
-    """Create the formatter of one broker's lines."""
+    """Create the formatter of log lines for one broker."""
 
     def add_broker(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         event["broker"] = broker_id
