@@ -81,7 +81,7 @@ ROUTES: tuple[Route, ...] = (
     *metrics.ROUTES,
     *problem_pages.ROUTES,
 )
-"""All routes except those of the two documents that describe the routes."""
+"""All routes except the routes of the two documents that describe the routes."""
 
 _LOG = logging.getLogger("raftlog.api")
 
@@ -116,7 +116,9 @@ class RequestPipeline:
         return await self._answer(request, request.rel_url.raw_path, {})
 
     def is_streamed(self, method: str, path: str, headers: Mapping[str, str]) -> bool:
-        """True if the response is sent while it is generated, so that aiohttp must write it."""
+        """True if the response to this request is sent while it is generated, so that aiohttp must write
+        it.
+        """
         try:
             route, _ = self._paths.find(method, path)
         except RaftlogError:
@@ -155,7 +157,9 @@ class RequestPipeline:
         return response
 
     def refuse(self, request: Request, error: RaftlogError) -> web.Response:
-        """Return the response to an unreadable request; the connection closes after it."""
+        """Return the response to a request that cannot be parsed; the connection closes after the
+        response.
+        """
         call = self._call(request, {})
         self.metrics.problem(error.code)
         response = problem_response(error, instance="", request_id=call.request_id)

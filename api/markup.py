@@ -20,7 +20,9 @@ def text(content: str) -> Html:
 
 
 def tag(name: str, /, *children: Html, **attributes: str | float) -> Html:
-    """Build an element. ``class_`` is the attribute class, and ``stroke_width`` is stroke-width."""
+    """Build an element. The keyword ``class_`` becomes the attribute class, and ``stroke_width`` becomes
+    stroke-width.
+    """
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"' for key, value in attributes.items()
     )

@@ -71,8 +71,8 @@ def _interrupt_again(number: int, frame: FrameType | None) -> None:
 
 
 def stop_with_stdin() -> None:
-    """Send this process SIGTERM when its standard input ends, because the program that started it has
-    ended.
+    """Send this process SIGTERM when its standard input ends, which means that the program that started it
+    has ended.
     """
 
     def watch() -> None:

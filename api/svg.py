@@ -55,7 +55,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A name, a note, and bars in one or more rows."""
+    """A lane of a panel: a name, a note, and bars in one or more rows."""
 
     name: str
     note: str
@@ -87,7 +87,7 @@ class Panel:
     legend: Html = field(default=NOTHING)
 
     def lanes(self, lanes: Sequence[Lane]) -> Html:
-        """Draw lanes below one another."""
+        """Draw the lanes, one below the other."""
         labels, bars, top = [], [], 0
         for lane in lanes:
             note = tag("span", text(lane.note), class_="note") if lane.note else NOTHING

@@ -37,7 +37,7 @@ def escape_unknown_characters() -> None:
 
 
 class OutputClosed(OSError):
-    """A command wrote to its standard output, which is closed."""
+    """The standard output of a command is closed, but the command wrote to it."""
 
 
 class ClosedOutput:

@@ -42,7 +42,7 @@ _CLEAR: Final = "\x1b[H\x1b[2J"  # earlier output stays in the scrollback
 
 
 def with_common_options(full_name: str, command: click.Command) -> click.Command:
-    """Return the command with its common options added."""
+    """Return the command after the common options were added to it."""
     server = next((each for each in command.params if each.name == "server"), None)
     if server is not None and server.default is not None:
         server.callback = _chosen_address

@@ -315,7 +315,7 @@ def _ends(client: Client, topics: Sequence[str]) -> dict[TopicPartition, int]:
 
 
 def _is_at_end(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
-    """Return whether this member has printed all messages up to ``ends`` of its partitions."""
+    """Return whether this member has printed all messages below ``ends`` in its partitions."""
     positions = consumer.positions
     return consumer.is_assigned and all(
         target in positions and positions[target] >= ends.get(target, 0) for target in consumer.assignment
@@ -401,7 +401,9 @@ def _check_missing(missing: str | None, group: str | None, follow: bool) -> None
 
 
 def _check_group_options(partition: int | None, start: str, end: str | None, skip_undecodable: bool) -> None:
-    """Refuse options that conflict with a group, whose members get their partitions and positions from it."""
+    """Refuse options that conflict with ``--group``: a group gives its members their partitions and
+    positions.
+    """
     if start not in ("earliest", "latest"):
         wrong_usage(
             f"--from {start} and --group exclude each other; use earliest or latest for partitions without a "

@@ -98,7 +98,7 @@ class Health:
             self.problems.append(f"broker {broker} has {closed}; its log says why")
 
     def add(self, topic: str, partition: PartitionDescription, *, is_internal: bool = False) -> None:
-        """Count a partition and note its problems."""
+        """Count a partition, and note the problems of the partition."""
         name = f"{topic}/{partition.partition}"
         self.partitions += 1
         lagging = sorted({*partition.replicas} - {*partition.in_sync})
@@ -138,7 +138,9 @@ class Health:
             self.problems.append(f"{name} on broker {replica.broker_id} is offline: {replica.reason}")
 
     def add_refused(self, refused: Iterable[RefusedReplica]) -> None:
-        """Note the new replicas that brokers could not open: one problem for each such broker."""
+        """Note the new replicas that brokers could not open. All such replicas of a broker are one
+        problem.
+        """
         first: dict[int, RefusedReplica] = {}
         for one in refused:
             first.setdefault(one.broker, one)

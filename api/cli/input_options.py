@@ -1,4 +1,4 @@
-"""Declares the options of ``produce`` about its input, in a module that help can import quickly."""
+"""Declares the options of ``produce`` about its input. The module imports little, so that help is fast."""
 
 from __future__ import annotations
 

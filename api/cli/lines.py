@@ -140,7 +140,7 @@ def with_keys(parse: Parse) -> Parse:
 def blocks_of_lines(source: BufferedReader) -> Iterator[list[bytes]]:
     """Yield the lines of a source in blocks, each block as soon as it is available.
 
-    A line that is too long for a record is the last of its block, and is yielded before its end has been
+    A line that is longer than any record is the last line of its block. It is yielded before its end has been
     read; the rest of the line is skipped.
     """
     rest, block = b"", source.read1(BLOCK_BYTES)

@@ -58,7 +58,7 @@ DataOption = Annotated[Path, Option("--data", help="Directory of the cluster's s
 
 
 class LogFormat(enum.StrEnum):
-    """The formats of the log: the setting ``log_format``."""
+    """The formats of the broker's log: the values of the setting ``log_format``."""
 
     TEXT = "text"
     JSON = "json"
@@ -302,7 +302,7 @@ class Started:
 
     @property
     def end(self) -> str:
-        """The message that says how the broker ended, and how to start it."""
+        """A message that says how the broker ended, and how to start it again."""
         status = self.process.returncode
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         command = shlex.join(["raftlog", "serve", "--config", str(self.config)])

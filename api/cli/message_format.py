@@ -31,9 +31,9 @@ _FIELD = re.compile(rb"%(.|$)", re.DOTALL)
 
 
 def renderer(form: str, topics: Sequence[str] = ()) -> Render:
-    """Return the function that writes messages of these topics in a format. An invalid format is wrong usage.
+    """Return the function that formats messages of these topics. An invalid format is wrong usage.
 
-    Records of internal topics are decoded; the format ``value`` shows their keys, too.
+    Records of internal topics are decoded; for these the format ``value`` shows the keys, too.
     """
     if any(topic.startswith(INTERNAL) for topic in topics):
         from api.cli.internal_rows import readable
@@ -96,7 +96,9 @@ def _json_line(message: Message) -> bytes:
 
 
 def _time(message: Message) -> bytes:
-    """Return the time in RFC 3339 in UTC; as milliseconds if it is outside the calendar's range."""
+    """Return the time of a message in RFC 3339 in UTC; in milliseconds if it is outside the calendar's
+    range.
+    """
     try:
         when = _EPOCH + timedelta(milliseconds=message.timestamp_ms)
     except OverflowError:

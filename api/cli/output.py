@@ -103,10 +103,11 @@ def show(
     single: bool = False,
     empty: str = "",
 ) -> None:
-    """Print a result: a table with a column per key, or JSON: ``value``, else the rows (``single``: one row).
+    """Print a result: for people as a table with a column per key, for programs as JSON.
 
-    A table has ``columns``, the most important first; a wide table also has the other columns. Instead of a
-    table without rows, the line ``empty`` is printed.
+    The JSON is ``value`` if it is given, otherwise the rows; with ``single`` it is the only row. A table has
+    ``columns``, the most important first; a wide table also has the other columns. If there are no rows, the
+    line ``empty`` is printed instead of a table.
     """
     if is_json():
         write_json(value if value is not None else rows[0] if single else rows)
@@ -127,7 +128,9 @@ def done(text: str, **value: object) -> None:
 
 
 def printed(text: str, **value: object) -> None:
-    """Print a result that is one line, such as an id: ``text`` for people, ``value`` as JSON for programs."""
+    """Print a result that is one line, such as an id: ``text`` for people, or ``value`` as JSON for
+    programs.
+    """
     if is_json():
         write_json(value)
     else:
@@ -178,7 +181,9 @@ def printed_now(text: str, **value: object) -> None:
 
 
 def write_table(rows: Sequence[Row], columns: Sequence[str] = ()) -> None:
-    """Write rows below the names of ``columns``; a wide table also has the other columns."""
+    """Print a table: the names of ``columns``, and below them the rows. A wide table also has the other
+    columns.
+    """
     lines = table_lines(rows, columns, is_wide=chosen_format() is Format.WIDE)
     _write("".join(f"{line}\n" for line in lines))
 
@@ -216,14 +221,14 @@ def _tell(text: str) -> None:
 
 
 def wrong_usage(text: str) -> NoReturn:
-    """Print the error, and end with the exit code of wrong usage."""
+    """Print an error, and end the command with the exit code of wrong usage."""
     problem(f"error: {text}")
     raise click.exceptions.Exit(WRONG_USAGE)
 
 
 @contextmanager
 def options_checked() -> Iterator[None]:
-    """Turn the ``ValueError`` of an invalid option into wrong usage."""
+    """Report a ``ValueError`` in the block as wrong usage, because it comes from an invalid option."""
     try:
         yield
     except ValueError as error:
@@ -232,10 +237,10 @@ def options_checked() -> Iterator[None]:
 
 @contextmanager
 def errors_reported(*, changing: bool = False) -> Iterator[None]:
-    """Turn an error into one line on standard error and its exit code.
+    """Report an error in the block as one line on standard error, and exit with the code of the error.
 
-    With ``changing``, a lost response makes the outcome unknown; without it, the command has reached no
-    broker.
+    With ``changing``, a lost response makes the outcome unknown. Without it, a lost response means that the
+    command has reached no broker.
     """
     try:
         yield

@@ -86,7 +86,7 @@ class CsvValues:
             raise wrong(f"the row is not CSV: {_reason(error)}") from None
 
     def _name(self, names: Sequence[str]) -> None:
-        """Set the names of the columns; refuses repeated names and a missing key column."""
+        """Set the names of the columns. Refuses repeated names, and names without the column of the key."""
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
             raise InvalidRequest(f"column {twice[0]!r} appears twice; name all columns with --columns")
@@ -144,7 +144,7 @@ class CsvRows:
                 rows.append(self._first_line())
 
     def _lines(self) -> Iterator[str]:
-        """Yield the text of lines for a CSV reader."""
+        """Yield lines as text for a reader of CSV."""
         while self._next or self._fill():
             line = self._next.pop()
             self._taken.append(line)
@@ -177,7 +177,7 @@ def rows_of(blocks: Iterable[list[bytes]], delimiter: str) -> Blocks:
 
 
 def without_mark(blocks: Iterable[list[bytes]]) -> Blocks:
-    """Yield the blocks without a byte order mark at the beginning."""
+    """Yield the blocks; a byte order mark at the beginning of the first block is removed."""
     for number, lines in enumerate(blocks):
         if number == 0:
             lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")

@@ -29,7 +29,7 @@ _WHOLE: Final = re.compile("-?[0-9]+")  # int() also accepts blanks, underscores
 
 
 class Parameter:
-    """An option or argument, without its type and its default."""
+    """An option or argument of a command, except its type and its default, which are in the signature."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ def names_of(kind: str) -> Complete:
 
 
 class Option(Parameter):
-    """An option. Without ``names`` it has the name of the function's parameter."""
+    """An option of a command. Without ``names`` it has the name of the function's parameter."""
 
 
 class Argument(Parameter):

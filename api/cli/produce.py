@@ -351,7 +351,7 @@ def _run(producer: Producer, records: Input, sending: Sending) -> int:
 def _was_interrupted(
     producer: Producer, transaction: Transaction | None, records: Input, tally: Tally
 ) -> bool:
-    """Send, and wait for the outcomes; return whether Ctrl-C ended the wait."""
+    """Send the records and wait for their outcomes; return whether Ctrl-C ended the wait."""
     from raftlog.errors import RaftlogError
 
     try:

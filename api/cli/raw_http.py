@@ -30,13 +30,15 @@ class Answer:
     beginning: bytes  # bytes of the body that arrived with the head
 
     def header(self, name: str) -> int:
-        """Return the value of a header that is a number."""
+        """Return the value of the header ``name``, which is a number."""
         found = self.head.lower().split(f"\r\n{name.lower()}:".encode(), 1)[1]
         return int(found.split(b"\r\n", 1)[0])
 
 
 class HttpConnection(asyncio.BufferedProtocol):
-    """One keep-alive connection with one request at a time; ``send`` repeats the prebuilt request."""
+    """One keep-alive connection to a broker, with one request at a time. ``send`` sends the prebuilt
+    request.
+    """
 
     def __init__(self, request: bytes = b"") -> None:
         self._request = request
@@ -47,7 +49,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._done: asyncio.Future[Answer] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport."""
+        """Store the transport of the connection."""
         # uvloop's transports have the methods without being subclasses.
         self._transport = cast("asyncio.Transport", transport)
 
@@ -94,7 +96,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         return answer
 
     async def send(self) -> None:
-        """Send the prebuilt request and wait for its response."""
+        """Send the prebuilt request once, and wait for its response."""
         await self.ask(self._request)
 
     async def close(self) -> None:
@@ -104,7 +106,9 @@ class HttpConnection(asyncio.BufferedProtocol):
 
 
 class HttpReader:
-    """Reads one partition in binary batches, with a long poll at its end."""
+    """A connection that reads one partition in binary batches, with a long poll at the end of the
+    partition.
+    """
 
     def __init__(
         self,
@@ -173,7 +177,7 @@ def produce_request(url: str, topic: str, partition: int, batch: bytes) -> bytes
 
 
 def post(url: str, path: str, media_type: str, body: bytes) -> bytes:
-    """Build a POST request."""
+    """Build the bytes of a POST request."""
     return (
         f"POST {path} HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n"
         f"Content-Type: {media_type}\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -58,14 +58,14 @@ class Reading:
 
     @property
     def groups(self) -> AsyncGroups:
-        """The consumer groups."""
+        """The part of the client for consumer groups."""
         from raftlog.client.groups import AsyncGroups
 
         return AsyncGroups(self._session)
 
     @property
     def transactions(self) -> AsyncTransactions:
-        """The transactions."""
+        """The part of the client for transactions."""
         from raftlog.client.transactions import AsyncTransactions
 
         return AsyncTransactions(self._session)
@@ -90,7 +90,7 @@ class Reading:
 
 
 class _Asking(Asking):
-    """Sends requests with retries, like ``Session.ask_any``."""
+    """Sends requests with retries, as ``Session.ask_any`` of the client does."""
 
     def __init__(self, urls: tuple[str, ...]) -> None:
         self._urls = deque(urls)
@@ -136,7 +136,7 @@ class _Asking(Asking):
             each.close()
 
     def _limit_s(self, retry_timeout_s: float | None) -> float:
-        """Return the time limit of a call with all its retries, in seconds."""
+        """Return the time limit in seconds of a call including all its retries."""
         if self.was_reached:
             return seconds("retry", connection.RETRY_TIMEOUT) if retry_timeout_s is None else retry_timeout_s
         if len(self._reasons) == len(self._urls):

@@ -16,7 +16,9 @@ SHOWN_BYTES_MAX = 1 << 20  # shown of a line in the file
 
 
 class Rejects:
-    """The rejected lines of one input. Without a file and a limit, the first rejected line ends sending."""
+    """The rejected lines of one input. Without a file and without a limit, the first rejected line ends
+    sending.
+    """
 
     def __init__(self, file: BufferedIOBase | None = None, limit: int | None = None) -> None:
         self.count = 0

@@ -37,7 +37,9 @@ SHOWN_MAX: Final = 3  # partitions shown in a message
 
 
 class RestartStopped(Exception):
-    """The restart of the cluster stops; the message names the broker and the condition that was not met."""
+    """The restart of the cluster has stopped. The message names the broker and the condition that was not
+    met.
+    """
 
 
 def restart(
@@ -80,7 +82,7 @@ def restart(
 
 
 def _asker(command: str | None) -> Callable[[int], None]:
-    """Return the function that restarts a broker: by the operator's command, or by asking the operator."""
+    """Return the function that restarts a broker: it runs the operator's command, or asks the operator."""
     if command is None:
         return lambda broker: note(f"broker {broker} is drained: restart it now")
 
@@ -156,7 +158,7 @@ class RollingRestart:
             time.sleep(LOOK_S)
 
     def _troubles(self) -> list[str]:
-        """List brokers in use that are down, and partitions whose replicas are not all in sync."""
+        """List the brokers in use that are down, and the partitions with a replica that is not in sync."""
         down = [
             f"broker {each.broker_id} is not alive"
             for each in self._client.brokers.list()

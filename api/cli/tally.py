@@ -1,4 +1,4 @@
-"""Counts and times the outcomes of sent records, and summarises them in one line.
+"""Counts the outcomes of sent records, measures their times, and summarises them in one line.
 
 Decides: the summary and its exit code. Leaves to others: sending.
 """
@@ -60,7 +60,7 @@ class Tally:
         self._steps: Counter[int] = Counter()
 
     def timer(self, line: int) -> OnAck | None:
-        """Return the acknowledgement callback of a record; None if this line is not timed."""
+        """Return the callback that times the acknowledgement of a record; None if the record is not timed."""
         if line > _ALL_TIMED and line % _TIMED_OF_MANY:
             return None
         return partial(self._acknowledged, time.monotonic())
@@ -100,7 +100,9 @@ class Tally:
 
     @property
     def exit_code(self) -> int:
-        """Exit code: 0 if all records are stored, else the code of the most serious failure."""
+        """The exit code of the command: 0 if all records are stored, else the code of the most serious
+        failure.
+        """
         return next((code for code in _GRAVEST_FIRST if code in self._failed), 0)
 
     def summary(self, *, acknowledged: bool) -> str:

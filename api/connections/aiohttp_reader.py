@@ -81,7 +81,7 @@ class _Connection(web.RequestHandler):
         self._client = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count the connection for its address."""
+        """Count the connection for the address of its client."""
         super().connection_made(transport)
         address = transport.get_extra_info("peername")
         self._client = str(address[0]) if address else ""
@@ -144,7 +144,7 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Return a problem document in place of aiohttp's text."""
+        """Return a problem document, in place of aiohttp's text."""
         if request.writer.output_size > 0:
             raise ConnectionError("a response has begun already, so the error cannot be sent")
         if isinstance(exc, http_exceptions.HttpProcessingError):

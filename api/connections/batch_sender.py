@@ -29,7 +29,7 @@ class _Sent(enum.Enum):
 
 
 class BatchSender:
-    """Sends one response whose batches are read while it is sent."""
+    """Sends one response; its batches are read while it is sent."""
 
     def __init__(
         self, transport: asyncio.Transport, head: bytes, answer: BatchesAnswer, answers: AnswersInFlight
@@ -78,7 +78,7 @@ class BatchSender:
         return await asyncio.shield(self._turn)
 
     def _close(self) -> None:
-        """Close the descriptor once no thread uses it."""
+        """Close this object's descriptor once no thread uses it."""
         if self._turn is None or self._turn.done():
             self._socket.close()
         else:
@@ -126,7 +126,7 @@ class BatchSender:
 
 
 def _behind(count: int, views: list[memoryview]) -> list[memoryview]:
-    """Return views of the bytes after the first ``count`` bytes."""
+    """Return views of the bytes that follow the first ``count`` bytes of ``views``."""
     while views and count >= len(views[0]):
         count -= len(views[0])
         views = views[1:]

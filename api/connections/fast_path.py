@@ -42,7 +42,7 @@ SERVED: Final = tuple(f"{method} {path}".encode() for method in ("GET", "HEAD") 
 
 
 class Application(Protocol):
-    """Handles the requests; in production ``app.RequestPipeline``."""
+    """The handler of all requests; in production ``app.RequestPipeline``."""
 
     def answer_plain(self, request: RememberedRequest, /) -> Awaitable[web.StreamResponse]:
         """Return the response to a request."""
@@ -87,7 +87,7 @@ class FastPathServer(OpenConnections):
 
 
 class FastPathConnection(asyncio.BufferedProtocol):
-    """One connection, which handles one request after the other."""
+    """One connection of a client, which handles one request after the other."""
 
     def __init__(self, server: FastPathServer, *, is_exempt: bool) -> None:
         self._is_exempt = is_exempt
@@ -187,7 +187,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
             self.transport.resume_reading()
 
     def pause_writing(self) -> None:
-        """Stop serving requests until the client has read its responses."""
+        """Stop serving requests, because the client reads its responses too slowly."""
         self._is_full = True
         if self.transport is not None:
             # The whole response stays in memory, even after the kernel has taken its beginning.
@@ -196,14 +196,14 @@ class FastPathConnection(asyncio.BufferedProtocol):
             self._server.answers.wait(self, held_bytes, self.abort)
 
     def resume_writing(self) -> None:
-        """Continue with the bytes that were received during the pause."""
+        """Continue with the bytes that were received while serving was stopped."""
         self._is_full = False
         self._server.answers.taken(self)
         if self._request is None and self._ahead and self.transport is not None:
             self._read_ahead(self.transport)
 
     def close_if_idle(self) -> None:
-        """Close the connection, unless it has a request or an unsent response."""
+        """Close the connection, unless it has a request in progress or an unsent response."""
         if (
             self._request is None
             and self.transport is not None
@@ -227,7 +227,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
         self.task = asyncio.get_running_loop().create_task(self._serve(request))
 
     def _read(self, data: bytes | bytearray, count: int) -> PlainRequest | None:
-        """Return the request at the beginning of ``data`` if it is plain, else None."""
+        """Return the request at the beginning of ``data``; None if the request is not plain."""
         end = data.find(b"\r\n\r\n", 0, min(count, HEAD_BYTES_MAX)) + 4
         if end < 4:
             return None

@@ -31,7 +31,7 @@ _NOT_PLAIN = ("Transfer-Encoding", "Expect", "Upgrade", "TE", "Trailer")
 
 
 class Client(Protocol):
-    """The sender of a request."""
+    """The sender of a plain request."""
 
     @property
     def remote(self) -> str | None:
@@ -39,7 +39,7 @@ class Client(Protocol):
 
     @property
     def transport(self) -> asyncio.Transport | None:
-        """The connection of the client; None when closed."""
+        """The connection of the client; None when the connection is closed."""
 
 
 class Head(NamedTuple):
@@ -101,7 +101,7 @@ class PlainRequest:
 
     @property
     def transport(self) -> asyncio.Transport | None:
-        """The connection; None if it is closed."""
+        """The connection of the client; None when the connection is closed."""
         return self._client.transport
 
 

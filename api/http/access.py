@@ -59,7 +59,7 @@ class Access:
         self._for_others: Headers = {"Vary": "Origin"} if self._origins - {ALL} else {}
 
     def admit(self, request: Request) -> Headers:
-        """Check a request; return the CORS headers of its response.
+        """Check the host name and the origin of a request; return the CORS headers of its response.
 
         Raises ``MisdirectedRequest`` and ``OriginNotAllowed``.
         """
@@ -102,7 +102,7 @@ class Access:
 
 
 def is_preflight(request: Request, shared: Headers) -> bool:
-    """True for a CORS preflight request of a listed origin."""
+    """True for a CORS preflight request that comes from a listed origin."""
     return "Access-Control-Allow-Origin" in shared and "Access-Control-Request-Method" in request.headers
 
 

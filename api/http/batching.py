@@ -59,7 +59,9 @@ class Part:
 
 
 class RequestBatcher:
-    """The queues of one broker: one per partition, and one per topic for records without a partition."""
+    """The queues of one broker for small produces: one per partition, and one per topic for records without a
+    partition.
+    """
 
     def __init__(self, gateway: GatewayPort, rng: Random, timeout_ms: int) -> None:
         self._gateway = gateway
@@ -154,7 +156,7 @@ class _BatchQueue:
             self._on_idle()
 
     def _next_batch(self) -> list[Part]:
-        """Take the oldest requests that fit into one batch together."""
+        """Remove the oldest requests from the queue that fit into one batch together, and return them."""
         waiting = self._waiting
         parts = [waiting.popleft()]
         size_bytes = parts[0].size_bytes

@@ -128,7 +128,7 @@ async def decoded_json(text: bytes | bytearray, kind: type[T], prefix: str = "")
 
 
 def unsupported(media_type: str, supported: tuple[str, ...]) -> UnsupportedMediaType:
-    """The error for an unsupported encoding or media type."""
+    """The error for a body whose encoding or media type is not supported."""
     sent = f"Content-Type {media_type[:64]!r} is not supported" if media_type else "Content-Type is missing"
     return UnsupportedMediaType(f"{sent}; send {' or '.join(supported)}", supported=list(supported))
 
@@ -150,7 +150,9 @@ async def _read_rest(body: WholeBody, held: Hold, limits: Limits) -> bytearray:
 async def _read_chunks(
     request: Request, held: Hold, members: _Members | None, limits: Limits
 ) -> bytes | bytearray:
-    """Read a body in chunks. Raises ``TimeoutError`` if it arrives too slowly."""
+    """Read a body that arrives in chunks of unknown total length. Raises ``TimeoutError`` if it arrives too
+    slowly.
+    """
     content = request.content
     body, received_bytes = bytearray(), 0
     began = asyncio.get_running_loop().time()
@@ -178,7 +180,7 @@ def _allowed_s(limits: Limits, received_bytes: int) -> float:
 
 
 class _Members:
-    """A compressed body of several members, one after another, as in joined gzip files."""
+    """Decompresses a body that has several members, one after another, as joined gzip files have."""
 
     def __init__(self) -> None:
         self._inflater: _Inflater = zlib.decompressobj(ANY_ZLIB_WINDOW)

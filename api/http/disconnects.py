@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class DisconnectWatcher:
-    """The waiting requests of one server."""
+    """The waiting requests of one server, with the means to cancel them."""
 
     def __init__(self) -> None:
         self._parked: dict[asyncio.Future[Any], Request] = {}
@@ -31,7 +31,7 @@ class DisconnectWatcher:
         return len(self._parked)
 
     async def park(self, request: Request, waiting: Coroutine[None, None, T] | asyncio.Future[T]) -> T:
-        """Return the result of ``waiting``, which is cancelled when the client of ``request`` disconnects.
+        """Return the result of ``waiting``, which is cancelled if the client of ``request`` disconnects.
 
         Raises ``ConnectionResetError`` if the client disconnects, and ``Draining`` when the server stops.
         """

@@ -262,7 +262,9 @@ def duration(name: str, description: str, default_of: Callable[[Limits], int]) -
 
 
 def partition_number(match_info: Mapping[str, str]) -> int | None:
-    """Return the partition of a path; None if the path has no partition, or its text is not a number."""
+    """Return the number of the partition in a path; None if the path has no partition, or its text is not a
+    number.
+    """
     text = match_info.get("partition", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 

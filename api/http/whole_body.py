@@ -47,7 +47,7 @@ class WholeBody:
         return memoryview(self._buffer)[self._filled :]
 
     def arrived(self, count: int) -> None:
-        """Note that ``count`` bytes were written to ``room``."""
+        """Note that ``count`` bytes were written to the memory that ``room`` returned."""
         self.missing -= count
         self._filled += count
         _wake(self._waiter)
@@ -65,7 +65,7 @@ class WholeBody:
     # Methods for the handler.
 
     def news(self) -> int:
-        """Return the number of bytes that have arrived since the last call."""
+        """Return the number of bytes of the body that have arrived since the last call."""
         count = self._filled - self._read
         self._read = self._filled
         return count
@@ -91,7 +91,9 @@ class WholeBody:
                 timer.cancel()
 
     def whole(self) -> bytearray:
-        """Return the complete body, once no bytes are missing. The caller may write to the buffer."""
+        """Return the complete body. Call this only when no bytes are missing. The caller may write to the
+        buffer.
+        """
         return self._buffer
 
     # Methods of ``Body``, for handlers that read pieces.
@@ -105,7 +107,7 @@ class WholeBody:
         return self._error
 
     def read_nowait(self, n: int = -1, /) -> bytes:
-        """Return the bytes that have arrived since the last call."""
+        """Return the bytes of the body that have arrived since the last call."""
         begin = self._read
         return bytes(memoryview(self._buffer)[begin : begin + self.news()])
 

@@ -32,7 +32,7 @@ class Run(NamedTuple):
         return self.target + self.records
 
     def is_followed_by(self, source: int, target: int) -> bool:
-        """Return whether a record with these offsets continues the run."""
+        """Return whether a record with these offsets is the next record of the run."""
         return source == self.source + self.records and target == self.target_end
 
 
@@ -86,7 +86,7 @@ class Copied:
                 self.runs[partition] += runs
 
     def count(self, partition: int) -> int:
-        """Return the number of records from Kafka in the partition."""
+        """Return the number of records in a partition of the target topic that come from Kafka."""
         return sum(run.records for run in self.runs[partition])
 
     def has(self, partition: int, target: int) -> bool:

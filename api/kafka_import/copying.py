@@ -37,7 +37,7 @@ def accounts_of(topic: str) -> str:
 
 
 class Copying:
-    """One run of an import."""
+    """One run of an import, which copies records."""
 
     def __init__(
         self, client: AsyncClient, source: Source, target: TopicDescription, progress: Progress
@@ -111,7 +111,7 @@ class Copying:
     async def _store(
         self, producer: AsyncProducer, found: Sequence[Found], following: dict[int, int]
     ) -> None:
-        """Store the records and their account in one transaction."""
+        """Store the copied records and their account in one transaction."""
         try:
             self._begun = await self._stored(producer, found, following)
         except RecordTooLarge as error:
@@ -160,7 +160,7 @@ class Copying:
 
 
 async def accounts(client: AsyncClient, topic: str) -> AsyncIterator[Account]:
-    """Yield all accounts of an import, the oldest first."""
+    """Yield all accounts of an import, the oldest account first."""
     partition, at = client.partition(accounts_of(topic), 0), 0
     while chunk := await partition.read(at):
         for each in chunk:

@@ -90,7 +90,7 @@ class Source:
         return lost
 
     async def ends(self) -> Mapping[int, int]:
-        """Return the end offset of each partition: one past the last record that can be read now."""
+        """Return the end offset of each partition: the offset after the last record that can be read now."""
         return {
             each.partition: at for each, at in (await self._consumer.end_offsets(self._targets())).items()
         }
@@ -109,11 +109,13 @@ class Source:
         ]
 
     async def groups(self) -> Sequence[str]:
-        """Return the names of all groups."""
+        """Return the names of all consumer groups in Kafka."""
         return sorted(str(group[0]) for group in await self._admin.list_consumer_groups())
 
     async def committed(self, group: str) -> Mapping[int, int]:
-        """Return the committed offsets of a group by partition; waits for the group's coordinator."""
+        """Return the committed offsets of a group in Kafka by partition; waits for the group's
+        coordinator.
+        """
         found = await self._offsets_of(group)
         return {
             target.partition: shown.offset

@@ -110,7 +110,7 @@ class Pages:
         return used, scan.following(rest) or self.next_partition(cursor.partition)
 
     async def _scan(self, target: TopicPartition, scan: Scan) -> None:
-        """Read the partition to its end, or up to the limits of the request."""
+        """Read the partition to its end, or until a limit of the request is reached."""
         while not scan.is_complete and self._may_read:
             self._reads += 1
             before = scan.read_bytes

@@ -57,7 +57,7 @@ class Selection:
         return cls(ids=wanted, reason=(reason or "").casefold(), key=key.encode())
 
     def has(self, letter: FailedRecord) -> bool:
-        """True if the dead letter is selected."""
+        """Return whether the dead letter is selected."""
         return (
             (self.ids is None or letter.id in self.ids)
             and (self.key is None or letter.key == self.key)
@@ -132,7 +132,7 @@ class Scan:
 
     @property
     def at(self) -> int:
-        """The next offset to read; the end of the partition once the scan is complete."""
+        """The next offset that the scan reads; the end of the partition once the scan is complete."""
         return self._at
 
     @property
@@ -148,7 +148,7 @@ class Scan:
         self._at = max(self._at, start)
 
     def read(self, result: FetchResult, bytes_max: int) -> None:
-        """Take the records of a fetch, until ``read_bytes`` exceeds ``bytes_max``."""
+        """Take the records of a fetch into the scan, until ``read_bytes`` exceeds ``bytes_max``."""
         if self._end < 0:
             self._end = result.end
         for batch in split_batches(result.data):
@@ -210,7 +210,9 @@ class Scan:
 
 
 def records_of(result: FetchResult) -> Iterator[tuple[StoredRecord, int]]:
-    """Yield the decodable user records of a fetch, and the bytes that were decompressed for each."""
+    """Yield the user records of a fetch that can be decoded; with each, the number of bytes decompressed for
+    it.
+    """
     for batch in split_batches(result.data):
         if batch.header.is_control or batch.last_offset < result.offset:
             continue
@@ -223,7 +225,9 @@ def records_of(result: FetchResult) -> Iterator[tuple[StoredRecord, int]]:
 
 
 def letter_of(stored: StoredRecord) -> FailedRecord | None:
-    """Decode the dead letter of a record; ``None`` for a tombstone and any other record."""
+    """Return the dead letter in a record; ``None`` for a tombstone and for a record that is not a dead
+    letter.
+    """
     if stored.value is None:
         return None
     try:
@@ -237,7 +241,7 @@ def letter_of(stored: StoredRecord) -> FailedRecord | None:
 
 
 def digest_of(key: bytes | None) -> bytes:
-    """Return the digest of a key that a cursor keeps."""
+    """Return the digest of a dead letter's key, which cursors have in place of the key."""
     return hashlib.blake2b(key or b"", digest_size=_DIGEST_BYTES).digest()
 
 

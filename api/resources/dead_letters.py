@@ -53,7 +53,7 @@ FORMATS = ("auto", "base64")
 
 
 async def list_dead_letters(call: Call) -> web.StreamResponse:
-    """List open dead letters, partition by partition, the oldest first."""
+    """List the open dead letters of a group, partition by partition, the oldest first."""
     query = call.query
     ids = call.request.query.getall("id") if "id" in query else None
     selection = Selection.of(ids, query.get("reason"), query.get("key"), "id")
@@ -78,12 +78,12 @@ async def list_dead_letters(call: Call) -> web.StreamResponse:
 
 
 async def redrive_dead_letters(call: Call) -> web.StreamResponse:
-    """Send dead letters to the group's retry topic, or back to its queue."""
+    """Send dead letters to the group's retry topic, or back to the group's queue."""
     return await _settled(call, "redriven")
 
 
 async def discard_dead_letters(call: Call) -> web.StreamResponse:
-    """Settle dead letters without another attempt."""
+    """Settle dead letters, so that their records are not tried again."""
     return await _settled(call, "discarded")
 
 

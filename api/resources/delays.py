@@ -43,7 +43,7 @@ def in_query(call: Call) -> bool:
 async def produce(
     call: Call, topic: TopicInfo, placed: Sequence[Placed], *, acks: Acks, timeout_ms: int
 ) -> web.Response:
-    """Accept delayed records, all or none."""
+    """Accept the records of a delayed produce, all or none."""
     _check(call, topic, placed, acks)
     due = _due_of_each(placed, _due_of_query(call.query))
     groups = json_records.spread(placed, topic.writable_partitions, call.services.rng)
@@ -80,7 +80,7 @@ async def produce(
 
 
 async def list_messages(call: Call) -> web.StreamResponse:
-    """List messages that are not in their topics yet."""
+    """List the delayed messages that are not in their topics yet."""
     limit = min(wire.SHOWN_MAX, pagination.LIMIT.of(call.query, "limit"))
     token = call.query.get("page_token")
     after = None if token is None else _token(token)
@@ -102,7 +102,7 @@ async def list_messages(call: Call) -> web.StreamResponse:
 
 
 async def get_message(call: Call) -> web.StreamResponse:
-    """Describe one message with its record."""
+    """Describe one delayed message with its record."""
     which, timeout_ms = _named(call), call.services.limits.control_timeout_ms
     found = await call.services.delayed.read(which, timeout_ms)
     message = await call.services.delayed.message(which, found, timeout_ms)
@@ -155,7 +155,7 @@ def _check(call: Call, topic: TopicInfo, placed: Sequence[Placed], acks: Acks) -
 
 
 def check_records(call: Call, topic: TopicInfo, placed: Sequence[Placed]) -> None:
-    """Check that a topic will accept records that are stored later. Raises ``InvalidRequest``."""
+    """Check that a topic will accept these records when they are due. Raises ``InvalidRequest``."""
     if topic.is_internal:
         raise InvalidRequest(
             f"{topic.name} is an internal topic; delay records of another topic", field="topic"
@@ -170,8 +170,8 @@ def check_records(call: Call, topic: TopicInfo, placed: Sequence[Placed]) -> Non
 
 
 def _check_keys(call: Call, topic: TopicInfo, placed: Sequence[Placed]) -> None:
-    """Raise ``InvalidRecord`` for a record without a key, which a compacted topic would refuse when it is
-    due.
+    """Raise ``InvalidRecord`` for a record without a key if the topic is compacted: it would refuse the
+    record when it is due.
     """
     if not compacts(call.services.config_of(topic)):
         return

@@ -40,7 +40,7 @@ from transactions.decisions import PARTITIONS_MAX
 from transactions.records import Handle
 
 Targets = dict[TopicPartition, list[int]]
-"""The indexes of the records for each partition."""
+"""The indexes of the request's records, by the partition that they are appended to."""
 
 
 class _Parts(Request):
@@ -60,7 +60,7 @@ class _Wanted:
 
 
 async def execute(call: Call) -> web.StreamResponse:
-    """Open a transaction, add all records and offsets, commit, and respond."""
+    """Open a transaction, add all records and offsets to it, commit it, and respond."""
     key, limits = key_of(call.request), call.services.limits
     timeout_ms = call.capped_ms("timeout", limits.produce_timeout_ms_max, limits.produce_timeout_ms_default)
     if (media_type := media_type_of(call.request)) != media_types.JSON:

@@ -206,7 +206,9 @@ def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
 
 
 def _with_closest(call: Call, request: FetchRequest) -> FetchRequest:
-    """Add the parameters of a fetch that any replica may serve. Raises ``InvalidRequest``."""
+    """Return the request with the parameters of a fetch that any replica may serve. Raises
+    ``InvalidRequest``.
+    """
     query = call.query
     min_offset = Offset(MIN_OFFSET.of(query, "min_offset"))
     if parameters.one_of(query, "read_from", SOURCES) == "leader":

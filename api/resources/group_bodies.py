@@ -46,7 +46,7 @@ def name_of(call: Call, field: str) -> str:
 
 
 def new_member_id(rng: Random) -> str:
-    """Create the id of a member that has not chosen one."""
+    """Create an id for a member that joins without an id."""
     return f"m-{rng.randbytes(MEMBER_ID_BYTES).hex()}"
 
 
@@ -90,7 +90,9 @@ async def commit_of(call: Call, group: str, wanted: wire.MemberOffsets) -> Commi
 
 
 def metadata_of(raw: msgspec.Raw | msgspec.UnsetType) -> bytes:
-    """Return the metadata of a member, unchanged. Raises ``InvalidRequest`` above the limit."""
+    """Return the metadata of a group member, unchanged. Raises ``InvalidRequest`` above the limit of
+    bytes.
+    """
     metadata = b"" if isinstance(raw, msgspec.UnsetType) else bytes(raw)
     if len(metadata) > wire.METADATA_BYTES_MAX:
         raise InvalidRequest(

@@ -36,7 +36,7 @@ Expected = TypeVar("Expected")
 
 
 async def join(call: Call) -> web.StreamResponse:
-    """Let a member join, or join again."""
+    """Let a member join its group, or join it again."""
     wanted = await read_json(call, wire.JoinGroup)
     session_ms = milliseconds(wanted.session_timeout, "session_timeout", SESSION_MS)
     request = Join(
@@ -69,7 +69,7 @@ async def join(call: Call) -> web.StreamResponse:
 
 
 async def sync(call: Call) -> web.StreamResponse:
-    """Return the member's partitions, once the leader has sent its assignments."""
+    """Return the partitions of a member, once the leader of the group has sent the assignments."""
     wanted = await read_json(call, wire.SyncGroup)
     plan = wanted.assignments if isinstance(wanted.assignments, dict) else None
     request = Sync(
@@ -84,7 +84,7 @@ async def sync(call: Call) -> web.StreamResponse:
 
 
 async def heartbeat(call: Call) -> web.StreamResponse:
-    """Report whether the member must join again."""
+    """Report to a member whether it must join again."""
     wanted = await read_json(call, wire.HeartbeatGroup)
     wait_ms = call.wait_ms()
     request = Heartbeat(

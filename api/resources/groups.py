@@ -58,7 +58,7 @@ async def delete_group(call: Call) -> web.StreamResponse:
 
 
 async def get_coordinator(call: Call) -> web.StreamResponse:
-    """Return the broker that coordinates a group; the group need not exist yet."""
+    """Return the broker that coordinates a group, also for a group that does not exist yet."""
     timeout_ms = call.services.limits.control_timeout_ms
     partition, broker = await call.services.groups.coordinator(name_of(call, "group"), timeout_ms=timeout_ms)
     address = call.services.http_address(broker)
@@ -112,7 +112,7 @@ async def commit_offsets(call: Call) -> web.StreamResponse:
 
 
 async def reset_offsets(call: Call) -> web.StreamResponse:
-    """Reset committed offsets; with ``dry_run``, only return the changes."""
+    """Reset the committed offsets of a group; with ``dry_run``, only return the changes."""
     wanted = await read_json(call, wire.ResetOffsets)
     name = name_of(call, "group")
     if (wanted.to is None) == (wanted.shift is None):
@@ -147,7 +147,9 @@ async def delete_offsets(call: Call) -> web.StreamResponse:
 
 
 def _taken_over(view: GroupView, member_id: str | None) -> set[Target]:
-    """Return the partitions of a member, or all partitions with an offset in an open transaction."""
+    """Return the partitions of a member; without a member, all partitions with an offset in an open
+    transaction.
+    """
     if member_id is None:
         return {(each.topic, each.partition) for each in view.pending}
     member = view.group.members.get(member_id)

@@ -42,7 +42,7 @@ class Page:
 
 
 class _Page:
-    """A page under construction."""
+    """Collects the records of a page until it is full."""
 
     def __init__(self, limit: int) -> None:
         self.records: list[bodies.FetchedRecord] = []
@@ -140,7 +140,7 @@ class View:
 
 
 def is_shown_fast(result: FetchResult) -> bool:
-    """True if building the first page is fast enough for the event loop."""
+    """True if building the first page of the fetch is fast enough for the event loop."""
     return opens_fast(split_batches(result.data), records_max=SHOWN_ON_LOOP_MAX)
 
 

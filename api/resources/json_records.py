@@ -406,7 +406,9 @@ def _from_base64(text: str | bytes, field: str) -> bytes:
 
 
 def _parts(records: Sequence[Record], bytes_max: int | None) -> list[Sequence[Record]]:
-    """Split records into runs that fit into a batch; a record that does not fit alone is its own run."""
+    """Split records into runs that fit into a batch each. A record that is too large for a batch is a run of
+    its own.
+    """
     if bytes_max is None:
         return [records]
     parts: list[Sequence[Record]] = []

@@ -31,7 +31,7 @@ NO_KEY: ShownKey = (None, UNSET)
 
 
 def key_in_json(key: bytes | None) -> ShownKey:
-    """Return a key as a string, and its encoding if it is not UTF-8."""
+    """Return a key as a string, and the encoding of the string if the key is not UTF-8."""
     if key is None:
         return NO_KEY
     try:

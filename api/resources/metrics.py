@@ -61,7 +61,7 @@ class HttpMetrics:
         self._connections.set_function(count)
 
     def connection_refused(self) -> None:
-        """Count a refused connection."""
+        """Count one refused connection."""
         self._refused.inc()
 
 
@@ -76,7 +76,7 @@ class Answered(Collector):
         self._times: dict[tuple[str, str], Durations] = {}
 
     def add(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count a completed request."""
+        """Count a completed request, with the time that it took."""
         request = method, route, status
         self._counts[request] = self._counts.get(request, 0) + 1
         times = self._times.get(request[:2])

@@ -30,7 +30,7 @@ async def described(call: Call, target: TopicPartition) -> bodies.PartitionDescr
 
 
 def body(status: PartitionStatus, info: PartitionInfo) -> bodies.PartitionDescription:
-    """Return one partition as JSON."""
+    """Return the description of one partition as JSON."""
     return bodies.PartitionDescription(
         partition=status.partition,
         leader=status.leader,

@@ -43,7 +43,7 @@ RETRY_AFTER_MS: Final = 200
 
 
 async def produce_records(call: Call, topic: TopicInfo, only: int | None) -> web.Response:
-    """Append the records of the body, all to partition ``only`` if it is given."""
+    """Append the records in the body; to partition ``only`` if it is given."""
     request, services = call.request, call.services
     media_type, key, producer, acks, timeout_ms, call.capped, is_delayed = call.from_head(record_terms)
     if producer is not None and producer.is_sequenced and only is None:

@@ -198,7 +198,10 @@ async def _settle(call: Call, request: Receive, how: How, places: Sequence[tuple
 async def _answered(
     call: Call, receipts: Sequence[str], how: How, time_ms: int = 0, reason: str = ""
 ) -> web.StreamResponse:
-    """Respond with 200 if all receipts are valid, 207 if some are; raise ``LeaseLost`` if none is."""
+    """Settle jobs and respond: 200 if all receipts are valid, 207 if some are.
+
+    Raises ``LeaseLost`` if no receipt is valid.
+    """
     topic, group = name_of(call, "topic"), name_of(call, "group")
     tokens = tuple(token_of(topic, group, receipt) for receipt in receipts)
     request = Settle(group=group, topic=topic, tokens=tokens, how=how, time_ms=time_ms, reason=reason)

@@ -21,7 +21,7 @@ from raftlog.types import Offset, TopicPartition
 
 
 async def read(call: Call, target: TopicPartition, request: FetchRequest) -> FetchResult:
-    """Read once. A waiting read is counted, and cancelled when its client disconnects."""
+    """Read once. A read that waits is counted, and cancelled when its client disconnects."""
     if not request.wait_ms:
         return await read_at_once(call, target, request)
     with call.admission.parked.hold(client_of(call.request), 1):

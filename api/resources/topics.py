@@ -159,10 +159,10 @@ def _warnings(shown: bodies.TopicDescription) -> list[str]:
 
 
 async def _until_sealed(call: Call, topic: TopicInfo) -> None:
-    """Wait until the leaders have sealed the partitions, at most ``SEAL_S``.
+    """Wait until the leaders have sealed the decommissioned partitions, at most ``SEAL_S``.
 
-    A leader that cannot be reached now seals its partition later; until then only brokers with old metadata
-    send it records.
+    A leader that cannot be reached now seals its partition later. Before that, only brokers with old metadata
+    send records to the partition.
     """
     loop = asyncio.get_running_loop()
     deadline, decommissioned = loop.time() + SEAL_S, range(topic.writable_partitions, len(topic.partitions))

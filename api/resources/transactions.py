@@ -199,7 +199,7 @@ async def _end(call: Call, handle: Handle, *, is_commit: bool) -> web.StreamResp
 
 
 def _named(call: Call) -> tuple[str, Handle | None]:
-    """Return the transactional id of the path, and the transaction if the path names one."""
+    """Return the transactional id in the path, and the transaction if the path names a transaction."""
     text = call.match_info["transaction"]
     if _IDS.fullmatch(text):
         return text, None
