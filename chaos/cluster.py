@@ -95,7 +95,7 @@ class Cluster(ClusterView):
         return path.read_text(errors="replace") if path.exists() else ""
 
     def add_environment(self, broker: int, environment: Mapping[str, str]) -> None:
-        """Add variables to the environment of this broker's process, from its next start on."""
+        """Add variables to the environment of a broker's process; they take effect at its next start."""
         self._own_environments.setdefault(broker, {}).update(environment)
 
     def start(self, *brokers: int, wait_s: float = LIMIT_S) -> None:

@@ -58,7 +58,7 @@ class ClusterView(ABC):
         return found
 
     def metric(self, name: str, *, broker: int) -> float:
-        """Return one metric of one broker, summed over its labels. Raises ``OSError``."""
+        """Return the value of a metric of one broker, summed over its labels. Raises ``OSError``."""
         return self.metrics(name, broker=broker)[0]
 
     def metrics(self, *names: str, broker: int) -> list[float]:

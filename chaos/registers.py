@@ -37,7 +37,9 @@ class Operation:
     completed_s: float = math.inf
 
     def next_state(self, state: Hashable) -> tuple[bool, Hashable]:
-        """Return whether the operation's result fits this state, and the state after it."""
+        """Return whether the operation's result is possible in this state of the register, and the state
+        after the operation.
+        """
         raise NotImplementedError
 
 
@@ -48,7 +50,7 @@ class Write(Operation):
     value: Hashable
 
     def next_state(self, state: Hashable) -> tuple[bool, Hashable]:
-        """Return True and the value written; see ``Operation``."""
+        """Return True and the written value; see ``Operation``."""
         return True, self.value
 
 
@@ -59,7 +61,7 @@ class Read(Operation):
     value: Hashable
 
     def next_state(self, state: Hashable) -> tuple[bool, Hashable]:
-        """Return whether the state is the value that was read, and the state; see ``Operation``."""
+        """Return whether the state is the value that was read, and the unchanged state; see ``Operation``."""
         return self.value == state, state
 
 
@@ -75,7 +77,9 @@ class CompareAndSet(Operation):
     was_set: bool | None
 
     def next_state(self, state: Hashable) -> tuple[bool, Hashable]:
-        """Return whether ``was_set`` fits this state, and the state after it; see ``Operation``."""
+        """Return whether ``was_set`` is possible in this state, and the state after the operation; see
+        ``Operation``.
+        """
         sets = state == self.old
         return self.was_set is None or self.was_set is sets, self.new if sets else state
 

@@ -47,7 +47,7 @@ def verdict(anomalies: Iterable[Anomaly]) -> Verdict:
 
 
 def count_lost(anomalies: Iterable[Anomaly]) -> int:
-    """Count the lost values; one value may have several anomalies."""
+    """Count the lost values. A value is counted once, even if it has several anomalies."""
     return len({(one.partition, one.detail) for one in anomalies if one.is_bad and one.kind in _LOST})
 
 

@@ -40,7 +40,7 @@ class VersionOrder:
 
 
 class Evidence:
-    """A history and the facts that follow from it. Only successful polls count as reads."""
+    """A history and the facts that follow from the history. Only successful polls count as reads."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -71,7 +71,10 @@ class Evidence:
         return send.value in self.read.get(send.partition, ())
 
     def must_have_committed(self, send: Send) -> bool:
-        """True if the operation succeeded, or its outcome is unknown and one of its values was read."""
+        """True if the send succeeded, or its outcome is unknown but one of its transaction's values was read.
+
+        Without a transaction, only the send's own value counts.
+        """
         if send.outcome is not Outcome.UNKNOWN:
             return send.outcome is Outcome.ACKNOWLEDGED
         return self.was_read(send) if send.txn is None else send.txn in self._committed

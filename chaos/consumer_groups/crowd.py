@@ -99,7 +99,9 @@ class Crowd:
         self._running(number).send_signal(signal.SIGCONT)
 
     def check(self) -> list[subprocess.Popen[bytes]]:
-        """Return the processes that were started and not killed. Raises ``CrowdFailed`` if one has ended."""
+        """Return the processes that were started and not killed. Raises ``CrowdFailed`` if such a process has
+        ended.
+        """
         return [self._running(number) for number, process in enumerate(self._processes) if process]
 
     def stop(self) -> None:

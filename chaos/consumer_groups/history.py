@@ -109,7 +109,7 @@ class GroupHistory:
         return cls.of(event for path in sorted(directory.glob("*.jsonl")) for event in _read(path))
 
     def add(self, event: Event) -> None:
-        """Add one event."""
+        """Add one event to the history."""
         match event:
             case Acknowledged():
                 self.acknowledged.append(event)

@@ -96,7 +96,7 @@ class HttpCopier:
         return polled
 
     async def _abort(self) -> None:
-        """Abort the transaction of this copier, unless it is committed."""
+        """Abort the open transaction of this copier; does nothing if it is committed."""
         path = transactions.ABORT.at(transaction=self._transactional_id)
         with contextlib.suppress(TransactionNotFound):
             await self.client.call("POST", path, None, {}, answer_s=ANSWER_S)

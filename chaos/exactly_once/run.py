@@ -60,7 +60,7 @@ class Run:
 
 @dataclass(slots=True)
 class _Killer:
-    """Kills brokers and copying processes, one after another, and restarts them."""
+    """Kills brokers and copying processes, one after another, and starts them again."""
 
     cluster: Cluster
     crowd: Crowd

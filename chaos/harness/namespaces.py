@@ -295,7 +295,9 @@ def _rules(text: str) -> list[_Rule]:
 
 
 def _expression(flow: Flow, percent: int) -> list[str]:
-    """Return the expression that matches packets of a flow, counts them, and marks them to be dropped."""
+    """Return the nftables expression that matches packets of a flow, counts them, and marks the packets to be
+    dropped.
+    """
     words = "meta protocol ip meta l4proto { tcp, udp }"
     if flow.source is not None:
         words += f" ip saddr {flow.source}"
@@ -349,7 +351,7 @@ def _end(holder: subprocess.Popen[str]) -> None:
 
 
 def _run(*command: str, text: str = "") -> str:
-    """Run a program with ``text`` as input; return its output. Raises ``NamespacesFailed``."""
+    """Run a command with ``text`` as its input; return its output. Raises ``NamespacesFailed``."""
     try:
         done = subprocess.run(
             command, input=text, capture_output=True, text=True, check=False, timeout=WAIT_S

@@ -60,7 +60,7 @@ class KitCluster(Cluster):
         self._forks[broker].lose_power(seed)
 
     def kill_leader(self, topic: str, partition: int) -> int:
-        """Kill the leader of a partition; return its id."""
+        """Kill the leader of a partition; return the id of the killed broker."""
         leader = self.leader(topic, partition)
         self.kill(leader)
         return leader

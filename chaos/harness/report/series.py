@@ -1,4 +1,4 @@
-"""Computes the data of a report's timeline from a history and a record: pure functions of seconds.
+"""Computes the data of a report's timeline from a history and a record, by pure functions.
 
 All data is aggregated by time, so that its size depends on the width of a drawing, not on the load.
 """

@@ -88,7 +88,7 @@ class Cluster:
             process.kill()
 
     def stop(self, node: int) -> None:
-        """Stop a node: it closes its journal and ends."""
+        """Stop a node without a kill: it closes its journal and ends."""
         self._processes.pop(node).communicate()  # closes its input, which ends it
 
     async def close(self) -> None:
