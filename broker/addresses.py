@@ -1,8 +1,8 @@
 """Addresses of brokers: the machines of ``cluster init --host``, and their URLs.
 
-A machine given by an IP address listens on that address. A machine given by a name listens on all of its
-addresses, of IPv4 and IPv6, since its own name often resolves to loopback there (as in Debian's
-``/etc/hosts``).
+A broker whose machine is given by an IP address listens on that address. A broker whose machine is given by a
+host name listens on all IPv4 and IPv6 addresses of the machine, since the machine's own name often resolves
+to loopback there (as in Debian's ``/etc/hosts``).
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 Decides: which reads use the archive, how many run at a time, and for how long. Leaves to others: the archive
 (``spark_io.archive.fetching``, imported only by brokers with ``archive.location``), and the log.
 
-The broker that receives a read below the log start answers it: it asks the log for the log start, and takes
-the records below it from the archive. Each read of the archive has its own thread, which ends when the
-storage answers. While the storage hangs, the broker refuses reads of the archive and continues to serve reads
-of the log.
+The broker that receives a read below the log start answers the read itself. It asks the log for the log
+start, and takes the records below the log start from the archive. Each read of the archive has its own
+thread, which ends when the storage answers. While the storage hangs, the broker refuses reads of the archive
+and continues to serve reads of the log.
 """
 
 from __future__ import annotations

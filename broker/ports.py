@@ -86,7 +86,7 @@ class ControllerPort(Protocol):
         expected_version: int | None,
         timeout_ms: int,
     ) -> TopicInfo:
-        """Change the configuration of a topic; ``None`` resets a key to its default."""
+        """Change the configuration of a topic; the value ``None`` resets a key to its default."""
 
     async def add_partitions(
         self, name: str, count: int, *, expected: int | None, expected_version: int | None, timeout_ms: int

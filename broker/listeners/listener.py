@@ -1,7 +1,7 @@
-"""One listening socket for clients, and the connections that it accepts.
+"""One listening socket for clients, and the connections that the socket accepts.
 
-Decides: the order in which a listener stops. Leaves to others: what is served (``Connections``), and how many
-connections may be open (``connection_limit``).
+Decides: the order in which a listener stops. Leaves to others: the protocol that is served (``Connections``),
+and how many connections may be open (``connection_limit``).
 """
 
 from __future__ import annotations
