@@ -132,7 +132,8 @@ class RequestPipeline:
     async def _answer(
         self, request: Request, path: str, found: Found, *, is_plain: bool = False
     ) -> web.StreamResponse:
-        """Route a request to its handler; add the common headers to the response, and convert errors.
+        """Route a request to its handler; add the common headers to the response, and convert errors to
+        problem documents.
 
         ``path`` is still percent-encoded.
         """

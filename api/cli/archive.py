@@ -276,8 +276,8 @@ def report(
 def _note_unlisted(
     storage: Storage, catalogue: Catalogue, grace_s: float, *, removes: bool, is_damaged: bool
 ) -> None:
-    """Print the number of files that no manifest lists; with ``removes``, remove those that can be
-    removed.
+    """Print the number of files that no manifest lists; with ``removes``, remove the files that can be
+    removed safely.
     """
     from spark_io.archive.unlisted import find_unlisted, removable, remove
 

@@ -1,11 +1,12 @@
 """Stores contexts, which are names for clusters, in the user's configuration folder.
 
 The file ``contexts.json`` has the address of each cluster, and the name of the context in use. Each context
-is an object; its other fields, for example credentials, are kept unchanged. Only the owner of the file may
-read it.
+is a JSON object; its other fields, for example credentials, are kept unchanged. Only the owner of the file
+may read it.
 
-Decides: which cluster a command uses. The option ``--server`` comes first, then the option ``--context``,
-``RAFTLOG_URL``, ``RAFTLOG_CONTEXT``, the context in use, and this machine.
+Decides: which cluster a command uses. The first of these sources that is set decides: the option
+``--server``, the option ``--context``, ``RAFTLOG_URL``, ``RAFTLOG_CONTEXT``, the context in use, and this
+machine.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Finds the problems of a cluster in its lists of brokers and partitions.
 
-Problems of a broker: it is down and not decommissioned, does not answer, is not ready, has no room for
-records, has closed replicas, or cannot open new replicas. Problems of a partition: it has no leader; its
-replicas are offline or not in sync; it is of an internal topic that was created when the cluster was smaller,
-and waits for replicas; a transaction that should have ended holds back its readers; or retention keeps
-records only because they are not archived. The module also finds why the replicas of a broker that is down
-cannot be restored on others. A broker's metrics and readiness have what the broker reports about itself.
+A broker has a problem if it is down and not decommissioned, does not answer, is not ready, has no room for
+records, has closed replicas, or cannot open new replicas. A partition has a problem if it has no leader, or
+if its replicas are offline or not in sync. Further problems of a partition: it belongs to an internal topic
+that was created when the cluster was smaller, and waits for replicas; a transaction that should have ended
+holds back its readers; or retention keeps records only because they are not archived. The module also finds
+why the replicas of a broker that is down cannot be restored on other brokers. A broker's metrics and
+readiness have what the broker reports about itself.
 """
 
 from __future__ import annotations

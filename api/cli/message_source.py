@@ -1,7 +1,7 @@
 """Reads messages of several partitions as one stream.
 
 Decides: the order of partitions and the end of reading. Existing messages are read one partition after the
-other, so that equal logs give equal output; new messages are read from all partitions at once.
+other, so that equal logs give equal output. New messages are read from all partitions at once.
 """
 
 from __future__ import annotations

@@ -145,8 +145,8 @@ class FastPathConnection(asyncio.BufferedProtocol):
             )
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer for the next received bytes: that of an incomplete body, otherwise the shared
-        buffer.
+        """Return the buffer for the next received bytes: the buffer of an incomplete body, otherwise the
+        shared buffer.
         """
         request = self._request
         room = request.content.room() if request is not None and request.content.missing else None

@@ -23,7 +23,7 @@ class Body(Protocol):
         """True once all bytes have been read and no more will arrive."""
 
     def exception(self) -> BaseException | None:
-        """The error that ended the body early, if any."""
+        """The error that ended the body early; None if no error did."""
 
     def read_nowait(self, n: int = -1, /) -> bytes:
         """Return the bytes that have arrived and were not read yet."""

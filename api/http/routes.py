@@ -105,11 +105,12 @@ class Call:
         return known
 
     async def metadata(self) -> MetadataImage:
-        """Return the metadata of this broker. Raises ``NoLeader`` if it has none and gets none.
+        """Return the metadata of this broker. Raises ``NoLeader`` if the broker has no metadata and receives
+        none.
 
-        Otherwise a broker that has lost its files would report all topics and brokers as missing, and a
-        broker of a new cluster, whose first controller has not stored the cluster's id yet, would issue
-        tokens without a cluster.
+        Otherwise a broker that has lost its files would report all topics and brokers as missing. A broker of
+        a new cluster, whose first controller has not stored the cluster's id yet, would issue tokens without
+        a cluster.
         """
         controller = self.services.controller
         if controller.image.cluster_id:

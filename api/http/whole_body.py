@@ -103,7 +103,7 @@ class WholeBody:
         return not self.missing and self._read == self._filled
 
     def exception(self) -> BaseException | None:
-        """The error that ended the body early, if any."""
+        """The error that ended the body early; None if no error did."""
         return self._error
 
     def read_nowait(self, n: int = -1, /) -> bytes:

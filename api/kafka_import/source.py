@@ -34,7 +34,9 @@ class Found(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Offsets of a partition that Kafka deleted after one run of an import and before the next run."""
+    """A range of offsets of a partition that Kafka deleted after one run of an import and before the next
+    run.
+    """
 
     partition: int
     start: int
@@ -100,7 +102,7 @@ class Source:
         return {each.partition: await self._consumer.position(each) for each in self._targets()}
 
     async def read(self, records_max: int) -> Sequence[Found]:
-        """Return the next records; empty if none arrives for a while."""
+        """Return the next records; empty if no record arrives for a while."""
         read = await self._consumer.getmany(timeout_ms=WAIT_MS, max_records=records_max)
         return [
             Found(target.partition, each.offset, _record(each))

@@ -125,7 +125,7 @@ async def get_cluster(call: Call) -> web.StreamResponse:
 
 
 async def get_controller(call: Call) -> web.StreamResponse:
-    """Describe the active controller, and the moves that make no progress, as far as the controller knows."""
+    """Describe the active controller, and the moves that the controller knows to make no progress."""
     controller = call.services.controller
     leader = controller.leader
     if leader is None:

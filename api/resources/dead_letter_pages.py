@@ -124,8 +124,8 @@ class Pages:
     async def _letters(
         self, target: TopicPartition, offsets: Sequence[int]
     ) -> tuple[list[Letter], int | None]:
-        """Return the dead letters at these offsets, and the first offset that is left to the next request, if
-        any.
+        """Return the dead letters at these offsets, and the first offset that is left to the next request
+        (None if no offset is left).
 
         Dead letters that compaction has removed are left out: their keys have later records.
         """

@@ -100,8 +100,8 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
             ) from None
 
     def cut(self, letters_max: int) -> Cursor:
-        """Return the cursor with at most ``letters_max`` dead letters in ``found``; the others are left to
-        the next page.
+        """Return the cursor with at most ``letters_max`` dead letters in ``found``; the other dead letters
+        are left to the next page.
         """
         if len(self.found) <= letters_max:
             return self
@@ -168,8 +168,8 @@ class Scan:
         self.is_complete = self._at >= result.end
 
     def continued(self, letters_max: int) -> Cursor:
-        """Return the cursor of an incomplete scan, with at most ``letters_max`` dead letters; the others are
-        left to a later page.
+        """Return the cursor of an incomplete scan, with at most ``letters_max`` dead letters; the other dead
+        letters are left to a later page.
         """
         found = [(offset, digest) for digest, offset in self._found.items()]
         return Cursor(self.cursor.partition, self._at, self._last, self._rest, found).cut(letters_max)

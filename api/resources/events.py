@@ -1,9 +1,9 @@
 """Streams server-sent events of one partition.
 
-The stream ends when the client disconnects, the topic is deleted or the broker stops. Events are ``record``
-(its ``id`` is the offset, its data is that of a JSON fetch), ``heartbeat`` while no records are written, and
-``problem`` with an RFC 9457 body before the stream ends. A client that reconnects with ``Last-Event-ID``
-continues after that offset: the broker keeps no state for it.
+The stream ends when the client disconnects, the topic is deleted or the broker stops. There are three kinds
+of events: ``record`` (its ``id`` is the offset, its data has the form of a JSON fetch), ``heartbeat`` while
+no records are written, and ``problem`` with an RFC 9457 body before the stream ends. A client that reconnects
+with ``Last-Event-ID`` continues after that offset: the broker keeps no state for the client.
 """
 
 from __future__ import annotations
@@ -145,7 +145,8 @@ def event(name: str, data: bytes) -> bytes:
 def heartbeat(next_offset: int, high_watermark: int, *, has_id: bool = False) -> bytes:
     """Encode a heartbeat, which keeps the connection open through proxies and reports the high watermark.
 
-    With ``has_id``, a client that reconnects continues at ``next_offset``: records below were skipped.
+    With ``has_id``, a client that reconnects continues at ``next_offset``, because records below it were
+    skipped.
     """
     data = b'{"next_offset":%d,"high_watermark":%d}' % (next_offset, high_watermark)
     return (b"id: %d\n" % (next_offset - 1) if has_id else b"") + event("heartbeat", data)

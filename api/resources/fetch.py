@@ -1,6 +1,7 @@
-"""Handles fetches: records of one partition as JSON, as binary batches, or as an event stream; one message.
+"""Handles fetches: records of one partition as JSON, as binary batches, or as an event stream; and reads of
+one message.
 
-A read is a function of its URL: the broker keeps no cursor. Without records it returns 204 with the next
+A read is a function of its URL: the broker keeps no cursor. A fetch without records returns 204 with the next
 offset in a header. A waiting request ends when there are records, its time has passed, its topic is deleted
 (404), or its client disconnects.
 """

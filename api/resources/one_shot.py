@@ -1,7 +1,7 @@
-"""Runs requests in their own transactions: executions, and produces with an idempotency key.
+"""Runs requests in transactions of their own: executions, and produces with an idempotency key.
 
 Decides: the order of the steps, and the form in which a response is kept. Leaves to others: when such a
-transaction is aborted, and the response to a repetition (``transactions.one_shot``).
+transaction is aborted, and the response to a repeated request (``transactions.one_shot``).
 """
 
 from __future__ import annotations

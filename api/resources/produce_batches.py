@@ -49,7 +49,7 @@ async def produce_batches(call: Call, target: TopicPartition) -> web.Response:
 
 
 def _transaction_of(producer: Producer, body: bytes | bytearray) -> str | None:
-    """Return the transactional id of the transaction that batches belong to, if any.
+    """Return the transactional id of the transaction that batches belong to; None without a transaction.
 
     Checks the producer of the first batch; the leader checks the other batches.
     """

@@ -23,7 +23,7 @@ from raftlog.types import Offset, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class RedrivenJobs:
-    """The queue of a topic and a group, as far as dead letters are redriven to it."""
+    """The queue of a topic and a group, to which dead letters are redriven."""
 
     call: Call
     topic: str
