@@ -39,7 +39,7 @@ Refused = Callable[[Client, RaftlogError], Awaitable[bool]]
 
 @dataclass(slots=True)
 class _Transaction:
-    """A transaction of one process, and the sends of it so far."""
+    """A transaction of one process, with its sends so far."""
 
     process: int
     number: int

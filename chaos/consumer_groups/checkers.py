@@ -1,8 +1,9 @@
 """Checks the history of a consumer group against the guarantees of ``docs/consumer-groups.md``.
 
-Each function takes a history and yields the violations that it proves. Two events are in order only if the
-response of the first arrived before the request of the second was sent. The members of the history neither
-rewind nor reset offsets, and none is static: a static member keeps its generation under another id.
+Each function takes a history and yields the violations that the history proves. Two events are in order only
+if the response of the first arrived before the request of the second was sent. The members of the history
+neither rewind nor reset offsets, and none of the members is static: a static member keeps its generation
+under another id.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Counts the flights of each carrier with three consumers of one group; one is killed.
+"""Counts the flights of each carrier with three consumers of one group; one of the consumers is killed.
 
 A group delivers at least once, so some flights are delivered twice after a kill. The consumers only write
-down the flights that they handle. ``Counts`` adds them up by partition and offset: the second delivery of a
-flight replaces the first.
+down the flights that they handle. ``Counts`` adds the flights up by partition and offset: the second delivery
+of a flight replaces the first.
 """
 
 from __future__ import annotations

@@ -121,8 +121,8 @@ class Stage:
 
 
 def _started(directory: Path, brokers: int, needs: Collection[str], stack: ExitStack) -> Arena:
-    """Start a cluster with proxies, namespaces and disks, as far as the faults need them and the machine has
-    them.
+    """Start a cluster. It has the proxies, namespaces and disks that the faults need, if the machine can
+    provide them.
     """
     network, commands = None, {}
     if is_hub():

@@ -71,7 +71,7 @@ def run(seed: int, directory: Path, *, is_honest: bool = False) -> ControlResult
 
 
 def _stop(load: Workload) -> str:
-    """Stop the load; return the error of the final read, if any.
+    """Stop the load; return the error of its final read, empty if there was none.
 
     The expected result is that acknowledged offsets are lost, which ends the final read early.
     """

@@ -1,6 +1,6 @@
 """Faults that damage or lose files of one broker, whose data the other brokers must restore.
 
-The faults have ``is_damage``, so they never overlap: the cluster is healthy before each of them.
+The faults have ``is_damage``, so they never overlap: the cluster is healthy before each of these faults.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ async def _run(rng: random.Random, directory: Path, history: History, has_slow_l
 async def _round(cluster: Cluster, load: Load, rng: random.Random, has_slow_links: bool) -> str:
     """Kill the leader while only one follower has the acknowledged values.
 
-    Returns a text about the problem, if any.
+    Returns a text about a problem; empty if there was none.
     """
     leader = await cluster.settled()
     load.aim(leader)
