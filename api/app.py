@@ -81,13 +81,13 @@ ROUTES: tuple[Route, ...] = (
     *metrics.ROUTES,
     *problem_pages.ROUTES,
 )
-"""All routes except those of the two documents that describe the routes."""
+"""All routes except the routes of the two documents that describe the routes."""
 
 _LOG = logging.getLogger("raftlog.api")
 
 
 class RequestPipeline:
-    """Passes requests from the readers of connections to the handlers; each listener has one pipeline."""
+    """Passes requests from the readers of connections to the handlers. Each listener has one pipeline."""
 
     def __init__(self, services: Services) -> None:
         self.services = services
@@ -116,7 +116,9 @@ class RequestPipeline:
         return await self._answer(request, request.rel_url.raw_path, {})
 
     def is_streamed(self, method: str, path: str, headers: Mapping[str, str]) -> bool:
-        """True if the response is sent while it is generated, so that aiohttp must write it."""
+        """True if the response to this request is sent while it is generated, so that aiohttp must write
+        it.
+        """
         try:
             route, _ = self._paths.find(method, path)
         except RaftlogError:
@@ -124,13 +126,14 @@ class RequestPipeline:
         return route.is_streamed or accepted(headers, route.media_types) == media_types.EVENT_STREAM
 
     def close(self) -> None:
-        """End waiting requests; later requests do not wait."""
+        """End the waits of requests in progress; later requests do not wait."""
         self.disconnect_watcher.close()
 
     async def _answer(
         self, request: Request, path: str, found: Found, *, is_plain: bool = False
     ) -> web.StreamResponse:
-        """Route a request to its handler; add the common headers to the response, and convert errors.
+        """Route a request to its handler; add the common headers to the response, and convert errors to
+        problem documents.
 
         ``path`` is still percent-encoded.
         """
@@ -155,7 +158,9 @@ class RequestPipeline:
         return response
 
     def refuse(self, request: Request, error: RaftlogError) -> web.Response:
-        """Return the response to an unreadable request; the connection closes after it."""
+        """Return the response to a request that cannot be parsed; the connection closes after the
+        response.
+        """
         call = self._call(request, {})
         self.metrics.problem(error.code)
         response = problem_response(error, instance="", request_id=call.request_id)
@@ -177,7 +182,10 @@ class RequestPipeline:
         )
 
     def _handler(self, call: Call, path: str) -> Handler:
-        """Route and negotiate; the result is kept for equal request heads of the connection."""
+        """Find the handler of a request and negotiate its response.
+
+        The result is kept for later requests of the connection with an equal head.
+        """
         request = call.request
         routed: _Routed | None = call.found.get(RequestPipeline._handler)
         if routed is None:
@@ -228,7 +236,7 @@ class RequestPipeline:
 
 
 class _Routed(NamedTuple):
-    """The handler of a request, and the fields of its ``Call``."""
+    """The handler of a request, and the fields of its ``Call`` object."""
 
     route: str
     match_info: Mapping[str, str]
@@ -239,7 +247,7 @@ class _Routed(NamedTuple):
 
 
 def _routed(request: Request, route: Route, match_info: Mapping[str, str]) -> _Routed:
-    """Negotiate the response of a route. Raises ``InvalidRequest`` and ``NotAcceptable``."""
+    """Negotiate the media type of a route's response. Raises ``InvalidRequest`` and ``NotAcceptable``."""
     query = query_of(request, route.query_names, route.list_names)
     wanted = accepted(request.headers, route.media_types)
     if wanted is None and route.negotiated:
@@ -268,4 +276,4 @@ _UNTRACED = frozenset(
 _UNCHANGING = frozenset(("GET", "HEAD"))
 _OTHER_METHOD = "other"
 _METHODS = {name: name for name in ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")}
-"""The label of a method in metrics; clients must not create new labels."""
+"""The label of each HTTP method in metrics; clients must not be able to create new labels."""

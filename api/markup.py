@@ -1,4 +1,6 @@
-"""Builds elements of HTML and SVG. ``Html`` is escaped: its type shows that all parts of a page are."""
+"""Builds elements of HTML and SVG. A text of type ``Html`` is escaped: all parts of a page must have this
+type.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,14 @@ _VOID: Final = frozenset({"meta", "rect", "line", "path"})
 
 
 def text(content: str) -> Html:
-    """Escape a text."""
+    """Escape a text for HTML."""
     return Html(html.escape(content))
 
 
 def tag(name: str, /, *children: Html, **attributes: str | float) -> Html:
-    """Build an element. ``class_`` is the attribute class, and ``stroke_width`` is stroke-width."""
+    """Build an element. The keyword ``class_`` becomes the attribute class, and ``stroke_width`` becomes
+    stroke-width.
+    """
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"' for key, value in attributes.items()
     )
@@ -28,12 +32,14 @@ def tag(name: str, /, *children: Html, **attributes: str | float) -> Html:
 
 
 def join(parts: Iterable[Html]) -> Html:
-    """Concatenate the parts."""
+    """Concatenate parts of a page."""
     return Html("".join(parts))
 
 
 def table(caption: str, headings: Iterable[str], rows: Iterable[Iterable[Html]], class_: str = "") -> Html:
-    """Build a table with row headings in the first column. Headings that end with ``#`` are of numbers."""
+    """Build a table with row headings in the first column. A heading that ends with ``#`` marks a column of
+    numbers.
+    """
     names = list(headings)
     kinds = ["number" if name.endswith("#") else "words" for name in names]
     head = join(

@@ -64,8 +64,10 @@ def run(settings: BrokerSettings) -> int:
 
 
 def run_in(settings: BrokerSettings, equip: Equip) -> int:
-    """Run one broker. ``equip`` changes the environment of this machine into that of the broker, on
-    the loop.
+    """Run one broker until a signal stops it; return the exit status.
+
+    ``equip`` turns the environment of this machine into the environment of the broker; it is called on the
+    event loop.
     """
     freed_memory.use_again()
     sys.setswitchinterval(TURN_S)  # after each system call the loop must get the interpreter back soon
@@ -113,7 +115,7 @@ async def _serve(
     equip: Equip,
     archive: Archive | None,
 ) -> bool:
-    """Serve until a signal comes; return whether to start again at once."""
+    """Serve until a signal comes; return whether the broker must start again at once."""
     stop, is_older_copy = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -166,8 +168,8 @@ async def _serve(
 
 
 async def _started(broker: Broker, stop: asyncio.Event) -> bool:
-    """Start the broker; return False if a signal comes first: a start may wait without end for other
-    brokers.
+    """Start the broker; return False if a signal comes first. Without the signal, a start may wait without
+    end for other brokers.
     """
     starting, stopped = asyncio.create_task(broker.start()), asyncio.create_task(stop.wait())
     await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -213,7 +215,7 @@ def _environment(
 
 
 def _end_process(error: BaseException) -> None:
-    """Exit at once, so that the wrong state has no further effect."""
+    """Exit at once, so that the wrong state of a broken invariant has no further effect."""
     lack = exhaustion(error)
     why = "an invariant is broken" if lack is None else "a resource is exhausted; nothing is damaged"
     _log.critical("%s; this process exits: %s", why, lack or error, exc_info=error)

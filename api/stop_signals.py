@@ -1,6 +1,6 @@
 """Handles the signals that end brokers, ``raftlog dev`` and all other commands in an orderly way.
 
-Decides: which signals these are. Leaves to others: the steps of an orderly end (``server``, ``cli``).
+Decides: which signals end a process. Leaves to others: the steps of an orderly end (``server``, ``cli``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
-    """Return SIGTERM, SIGINT, and SIGHUP, which a closed terminal sends; without SIGHUP under ``nohup``."""
+    """Return the signals that end a process: SIGTERM, SIGINT, and SIGHUP, which a closed terminal sends.
+
+    Under ``nohup``, SIGHUP is not among them.
+    """
     is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return (signal.SIGTERM, signal.SIGINT, *(() if is_ignored else (signal.SIGHUP,)))
 
@@ -68,8 +71,8 @@ def _interrupt_again(number: int, frame: FrameType | None) -> None:
 
 
 def stop_with_stdin() -> None:
-    """Send this process SIGTERM when its standard input ends, because the program that started it has
-    ended.
+    """Send this process SIGTERM when its standard input ends, which means that the program that started it
+    has ended.
     """
 
     def watch() -> None:

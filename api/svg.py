@@ -29,7 +29,7 @@ _WIDE: Final = 880
 
 
 def ticks(seconds: float, count_max: int = 8) -> list[int]:
-    """Return times for the labels of the time axis, in round steps."""
+    """Return the times in seconds at which the time axis has labels, in round steps."""
     step = next((step for step in STEPS_S if seconds / step <= count_max), math.ceil(seconds / count_max))
     return list(range(0, math.floor(seconds) + 1, step))
 
@@ -43,7 +43,7 @@ def moment(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A part of a lane. ``style`` is a class of the page's style sheet; the label is shown if it fits."""
+    """A bar of a lane. ``style`` is a class of the page's style sheet; the label is shown if it fits."""
 
     begun_s: float
     ended_s: float
@@ -55,7 +55,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A name, a note, and bars in one or more rows."""
+    """A lane of a panel: a name, a note, and bars in one or more rows."""
 
     name: str
     note: str
@@ -69,7 +69,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Values at the middle of each bucket; None is a gap. Drawn as an area if ``is_area``."""
+    """Values of a line in the middle of each bucket; None is a gap. Drawn as an area if ``is_area``."""
 
     style: str
     heights: Sequence[float | None]  # 0 at the axis, 1 at the top
@@ -87,7 +87,7 @@ class Panel:
     legend: Html = field(default=NOTHING)
 
     def lanes(self, lanes: Sequence[Lane]) -> Html:
-        """Draw lanes below one another."""
+        """Draw the lanes, one below the other."""
         labels, bars, top = [], [], 0
         for lane in lanes:
             note = tag("span", text(lane.note), class_="note") if lane.note else NOTHING
@@ -101,7 +101,9 @@ class Panel:
         return self._figure(top, labels, join(bars))
 
     def chart(self, lines: Sequence[Line], levels: Sequence[tuple[float, str]], bucket_s: int) -> Html:
-        """Draw lines, and levels with their labels: from 0 at the axis to 1 at the top."""
+        """Draw lines, and horizontal levels with their labels. The value 0 is at the axis, the value 1 at the
+        top.
+        """
         labels = [_label(_y(height), tag("span", text(name))) for height, name in levels]
         rules = [
             tag("line", x1=0, x2="100%", y1=_y(height), y2=_y(height), class_="rule") for height, _ in levels
@@ -164,7 +166,9 @@ class Panel:
         return tag("g", title, rect) if bar.title else rect
 
     def _bar_label(self, bar: Bar, top: int, free_until_s: float) -> Html:
-        """Draw a bar's label: inside if it fits, else after the bar if there is room, else not at all."""
+        """Draw a bar's label: inside the bar if it fits, else after the bar if there is room, else not at
+        all.
+        """
         share = (bar.ended_s - bar.begun_s) / self.seconds
         width = _CHARACTER * len(bar.label) + 4
         if bar.label and share * _WIDE >= width:
@@ -176,7 +180,7 @@ class Panel:
         return NOTHING
 
     def _path(self, line: Line, bucket_s: int) -> str:
-        """Return the unbroken parts of a line as a path; a single value is a short stroke."""
+        """Return an SVG path with the unbroken parts of a line; a single value becomes a short stroke."""
         parts: list[str] = []
         for begin, end in _unbroken(line.heights):
             points = [
@@ -196,7 +200,7 @@ class Panel:
 
 
 def _free_until(bars: Sequence[Bar], seconds: float) -> list[float]:
-    """Return for each bar when the next bar in its row begins."""
+    """Return for each bar the time at which the next bar in its row begins."""
     begins = [seconds] * (1 + max((bar.row for bar in bars), default=0))
     found = []
     for bar in reversed(bars):  # bars are ordered by start

@@ -1,8 +1,8 @@
 """Addresses of brokers: the machines of ``cluster init --host``, and their URLs.
 
-A machine given by an IP address listens on that address. A machine given by a name listens on all of its
-addresses, of IPv4 and IPv6, since its own name often resolves to loopback there (as in Debian's
-``/etc/hosts``).
+A broker whose machine is given by an IP address listens on that address. A broker whose machine is given by a
+host name listens on all IPv4 and IPv6 addresses of the machine, since the machine's own name often resolves
+to loopback there (as in Debian's ``/etc/hosts``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAME = re.compile(rf"(?=.{{1,253}}$)(?!(.*\.)?[0-9]+$){_LABEL}(\.{_LABEL})*")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Address of one broker of a new cluster; ``host`` is a name or an IP address without brackets."""
+    """Address of one broker of a new cluster. ``host`` is a name, or an IP address without brackets."""
 
     host: str
     http_port: int
@@ -33,7 +33,7 @@ class Machine:
 
     @property
     def listen_host(self) -> str:
-        """The address that the broker listens on."""
+        """The address to bind: the IP address of the machine, or all addresses if ``host`` is a name."""
         if self.host == "localhost":
             return "127.0.0.1"
         return EVERYWHERE if _ip(self.host) is None else self.host
@@ -103,7 +103,9 @@ def machines(
 
 
 def _machine(text: str, http_port: int, rpc_port: int | None, step: int) -> Machine:
-    """The broker whose ports are ``step`` higher than the ports of the first broker of its host."""
+    """Parse the address of a broker whose ports are ``step`` higher than the ports of the first broker of its
+    host.
+    """
     parts = _GIVEN.fullmatch(text)
     if parts is None:
         raise ValueError(

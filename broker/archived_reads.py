@@ -3,10 +3,10 @@
 Decides: which reads use the archive, how many run at a time, and for how long. Leaves to others: the archive
 (``spark_io.archive.fetching``, imported only by brokers with ``archive.location``), and the log.
 
-The broker that receives a read below the log start answers it: it asks the log for the log start, and takes
-the records below it from the archive. Each read of the archive has its own thread, which ends when the
-storage answers. While the storage hangs, the broker refuses reads of the archive and continues to serve reads
-of the log.
+The broker that receives a read below the log start answers the read itself. It asks the log for the log
+start, and takes the records below the log start from the archive. Each read of the archive has its own
+thread, which ends when the storage answers. While the storage hangs, the broker refuses reads of the archive
+and continues to serve reads of the log.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ STOP_S: Final = 1.0  # longest wait for running reads when the broker stops
 
 
 class Found(Protocol):
-    """Batches without gaps up to ``next_offset``; ``records`` is the number of their records."""
+    """Batches that the archive has without gaps up to ``next_offset``; ``records`` is the number of their
+    records.
+    """
 
     @property
     def data(self) -> bytes: ...
@@ -58,17 +60,21 @@ class Archive(Protocol):
     """
 
     def find(self, target: TopicPartition, topic_id: str, log_start: int, since_ms: int | None) -> int | None:
-        """Return the first offset from which the archive is complete up to the log start.
+        """Return the first offset from which the archive has all records up to the log start.
 
-        With ``since_ms``, return the offset of the first record with this timestamp or a later one. Returns
-        None if the archive has none.
+        With ``since_ms``, return the offset of the first archived record with this timestamp or a later one.
+        Returns None if the archive has no such record.
         """
 
     def read(self, target: TopicPartition, topic_id: str, offset: int, end: int, bytes_max: int) -> Found:
-        """Read records from an offset on. Raises ``OffsetOutOfRange`` if the archive does not have them."""
+        """Read archived records from ``offset`` on. Raises ``OffsetOutOfRange`` if the archive does not have
+        that offset.
+        """
 
     def close_idle(self) -> bool:
-        """Close files that were not read for a while; return whether files are still open. Does not block."""
+        """Close files that were not read for a while; return whether other files are still open. Does not
+        block.
+        """
 
 
 class ArchivedReads:
@@ -158,7 +164,7 @@ class ArchivedReads:
             ) from None
 
     def _started(self, work: Callable[[], Result]) -> asyncio.Future[Result]:
-        """Run ``work`` on its own daemon thread, so that the process can end while the storage hangs."""
+        """Run ``work`` on a daemon thread of its own, so that the process can end while the storage hangs."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Result] = loop.create_future()
         ended: asyncio.Future[None] = loop.create_future()
@@ -226,8 +232,8 @@ class ArchivedGateway:
     async def offset_at(
         self, target: TopicPartition, position: Position, *, committed_only: bool = True
     ) -> tuple[Offset, int | None]:
-        """Return the offset of a position and the timestamp of its record; None as timestamp if it is
-        archived.
+        """Return the offset of a position and the timestamp of its record; the timestamp is None for an
+        archived record.
         """
         if position is Start.EARLIEST or isinstance(position, AtTime):
             first = await self._found(target, position)
@@ -236,8 +242,8 @@ class ArchivedGateway:
         return await self._gateway.offset_at(target, position, committed_only=committed_only)
 
     async def archived_from(self, target: TopicPartition) -> Offset | None:
-        """Return the first offset from which the archive is complete up to the log; None if the log begins at
-        0.
+        """Return the first offset from which the archive has all records up to the log start; None if the log
+        begins at offset 0.
         """
         return await self._found(target, Start.EARLIEST)
 
@@ -258,7 +264,7 @@ class ArchivedGateway:
     async def _archived(
         self, target: TopicPartition, topic_id: str, request: FetchRequest, error: OffsetOutOfRange
     ) -> FetchResult:
-        """Read records from the archive; all other fields of the result are those of the log now."""
+        """Read records from the archive; all other fields of the result describe the partition's log now."""
         offset = request.position
         assert isinstance(offset, int)
         of_log = replace(
@@ -292,11 +298,11 @@ def _is_below(position: Position, error: OffsetOutOfRange) -> bool:
 
 
 def open_archive(location: str) -> Archive:
-    """Open the archive at a directory or an address. Raises ``InvalidRequest``, which names a missing
-    package.
+    """Open the archive at a directory or an address.
 
-    Reads nothing yet, so that a broker starts while the storage is down. From now on, Arrow allocates with
-    the C library, which returns freed memory to the system (``freed_memory``).
+    Reads no file yet, so that a broker starts while the storage is down. From this call on, Arrow allocates
+    with the C library, which returns freed memory to the system (``freed_memory``). Raises
+    ``InvalidRequest``, which names a missing package.
     """
     try:
         import pyarrow as pa

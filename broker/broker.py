@@ -78,7 +78,9 @@ METADATA_FOLDER = "__cluster_metadata"  # without a topic id, so it cannot confl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerEnvironment:
-    """The environment of a broker: the real machine, or the simulator."""
+    """The files, clock, network and random numbers that a broker uses: of a real machine, or of the
+    simulator.
+    """
 
     filesystem: Filesystem
     clock: Clock
@@ -92,7 +94,9 @@ class BrokerEnvironment:
 
 
 def syncs_of_process() -> RunSyncs:
-    """Create the runner of file syncs of this process: the kernel, where it can, and threads."""
+    """Create the runner of file syncs of this process: it uses the kernel (io_submit) if possible, otherwise
+    threads.
+    """
     threads = SyncThreads()
     try:
         return KernelSyncs(LinuxAio(), threads)
@@ -103,7 +107,7 @@ def syncs_of_process() -> RunSyncs:
 
 
 class Broker:
-    """The parts of one broker. ``api.server`` adds HTTP."""
+    """The parts of one broker without HTTP, which ``api.server`` adds."""
 
     def __init__(
         self, settings: BrokerSettings, environment: BrokerEnvironment, data_directory: str, http_url: str
@@ -167,7 +171,9 @@ class Broker:
         self.leaders = self._preferred_leaders()
 
     def _peer_disks(self) -> PeerDisks:
-        """Open the age of the disk. An older copy gets a new disk id before any file on it is opened."""
+        """Read the age of the disk. If the disk is an older copy, give it a new disk id before any file on it
+        is opened.
+        """
         environment, registry = self._environment, self._registry
         age = DiskAge.open(environment.filesystem, self._data_directory, registry.disk_id, environment.rng)
         if age.is_older_copy:
@@ -326,7 +332,7 @@ class Broker:
         return shown is not None and shown.draining
 
     def _why_offline(self, target: TopicPartition) -> str:
-        """Return the reason why a replica of this broker does not serve."""
+        """Return the reason why the replica of ``target`` on this broker does not serve."""
         return (
             self.manager.failure_of(key_of(target))
             or self._first_start.trouble
@@ -378,7 +384,7 @@ class Broker:
 
     @property
     def coordinators(self) -> list[Coordinator[Any, Any, Any, Any]]:
-        """The coordinators of groups, transactions and delayed messages whose replicas are here."""
+        """All coordinators on this broker: of groups, transactions and delayed messages."""
         owners = self.groups, self.transactions, self.delays
         return [each for owner in owners for each in owner.coordinators.values()]
 
@@ -388,7 +394,9 @@ class Broker:
         await self.host.transfer_leaderships()
 
     async def stop(self) -> None:
-        """Stop all parts, in the order that leaves clean logs."""
+        """Stop all parts of the broker, in an order in which no part logs an error because another part has
+        stopped.
+        """
         await self.reassigner.stop()
         for task in self._background:
             task.cancel()

@@ -128,7 +128,7 @@ def create_joined(
 
 
 def _begin(directory: Path) -> str:
-    """Create the directory of a cluster; return a new secret."""
+    """Create the directory of a cluster; return a new secret for the cluster."""
     if existing_brokers(directory):
         raise InvalidRequest(
             f"{directory} already contains a cluster; start it, or choose another directory", field="data"
@@ -138,12 +138,12 @@ def _begin(directory: Path) -> str:
 
 
 def _rack(rack: str | None) -> str:
-    """The line of the setting ``rack``; empty without a rack."""
+    """Return the line of the setting ``rack`` in a settings file; empty if the broker has no rack."""
     return "" if rack is None else f"rack = {json.dumps(rack)}\n"
 
 
 def check_racks(racks: Sequence[str]) -> None:
-    """Raise ``InvalidRequest`` for an empty or too long rack."""
+    """Raise ``InvalidRequest`` if a rack is empty or too long."""
     for rack in racks:
         if not 0 < len(rack) <= RACK_CHARACTERS_MAX:
             raise InvalidRequest(
@@ -184,7 +184,9 @@ def _settings(
 
 
 def _beyond_loopback(machine: Machine) -> tuple[str, str]:
-    """The settings that let other machines reach a broker: top-level settings, and settings of ``http``."""
+    """Return the settings that let other machines reach a broker: top-level settings, and settings of
+    ``http``.
+    """
     if is_loopback(machine.host):
         return "", ""
     insecure = "insecure = true  # neither TLS nor users: for trusted networks\n"

@@ -1,7 +1,7 @@
-"""Collects committed offsets of the groups that topics name in ``retention.consumed.by``.
+"""Collects the committed offsets of the groups that topics name in ``retention.consumed.by``.
 
 Covers the partitions that this broker leads. Decides: when groups are asked, and which group holds back the
-deletion of a partition's records: the named group with the lowest committed offset, where a group that does
+deletion of a partition's records. This is the named group with the lowest committed offset; a group that does
 not exist or does not answer counts as offset 0. Leaves to others: the offsets (``groups``), and which
 segments are deleted (``raftlog.hosting.retention``).
 """
@@ -26,13 +26,15 @@ Target = tuple[str, int]  # topic and partition
 
 
 def slowest_of(positions: Mapping[str, Offset | None]) -> Consumed:
-    """Return the position of the slowest group; a group without a known offset has offset 0."""
+    """Return the committed offset of the slowest group, with its name; a group without a known offset counts
+    as 0.
+    """
     slowest = min(positions, key=lambda group: positions[group] or NOTHING)
     return Consumed(positions[slowest] or NOTHING, slowest, tuple(positions))
 
 
 class ConsumedPositions:
-    """Keeps ``consumed`` up to date, which retention reads. Used on the event loop's thread only."""
+    """Keeps ``consumed``, which retention reads, up to date. Used on the event loop's thread only."""
 
     def __init__(
         self,
@@ -47,15 +49,17 @@ class ConsumedPositions:
         self._consumed = consumed
 
     async def run(self, interval_ms: int) -> None:
-        """Update ``consumed`` twice per interval of retention until cancelled, so that retention reads new
-        offsets.
+        """Update ``consumed`` until cancelled, twice in each interval of retention, so that retention reads
+        new offsets.
         """
         while True:
             await asyncio.sleep(interval_ms / 2_000)
             await self.look()
 
     async def look(self) -> None:
-        """Ask each named group once for its offsets in all partitions that this broker leads."""
+        """Update ``consumed``: ask each named group once for its offsets in all partitions that this broker
+        leads.
+        """
         named = dict(self._named())
         targets: dict[str, list[Target]] = {}
         for target, groups in named.items():

@@ -1,4 +1,4 @@
-"""Creates the internal topics: the first broker that needs one creates it.
+"""Creates the internal topics when they are first needed.
 
 Decides: their configuration. Leaves to others: the meaning of their records (``groups``, ``transactions``,
 ``delayed``).
@@ -32,7 +32,9 @@ class CreatedTopic:
         *,
         partitions: int,
     ) -> None:
-        """``purpose`` appears in error messages; ``partitions`` counts if the topic does not exist yet."""
+        """``purpose`` appears in error messages; ``partitions`` is the number of partitions if this broker
+        creates the topic.
+        """
         self.name = name
         self._purpose = purpose
         self._controller = controller
@@ -41,12 +43,14 @@ class CreatedTopic:
 
     @property
     def partition_count(self) -> int | None:
-        """Number of partitions; None until the topic exists."""
+        """The number of partitions of the topic; None until the topic exists."""
         topic = self._controller.image.topics.get(self.name)
         return None if topic is None else len(topic.partitions)
 
     async def confirmed_count(self, timeout_ms: int) -> int | None:
-        """Return the number of partitions, confirmed by the controller; None if the topic does not exist."""
+        """Return the topic's number of partitions, confirmed by the controller; None if the topic does not
+        exist.
+        """
         topic = await self._gateway.topics.topic(self.name, timeout_ms=timeout_ms)
         return None if topic is None else len(topic.partitions)
 
@@ -73,7 +77,9 @@ class CreatedTopic:
         return len(topic.partitions)
 
     def candidates(self, partition: int) -> tuple[NodeId | None, ...]:
-        """The brokers to ask about a partition: its leader as known here, then all its replicas."""
+        """The brokers to ask about a partition, in this order: its leader as known here, then all its
+        replicas.
+        """
         topic = self._controller.image.topics.get(self.name)
         if topic is None:
             return ()

@@ -29,14 +29,16 @@ class JoinTokens:
     def issue(
         self, cluster_id: str, urls: Sequence[str], now_ms: int, rng: random.Random
     ) -> tuple[str, JoinToken]:
-        """Create a token; return it encoded, and its contents."""
+        """Create a token; return the token as encoded text, and its contents."""
         nonce = f"{rng.getrandbits(128):032x}"
         token = JoinToken(cluster_id, tuple(urls[:URLS_MAX]), now_ms + LIFETIME_MS, nonce)
         return signed(token, self._secret), token
 
     def check(self, request: AdmitBroker, cluster_id: str, now_ms: int) -> None:
-        """Raise ``InvalidRequest`` for a malformed token, and ``JoinRefused`` for a token or proof that is
-        not valid.
+        """Check that a request to join has a valid token and proves the secret.
+
+        Raises ``InvalidRequest`` for a malformed token, and ``JoinRefused`` for a token or proof that is not
+        valid.
         """
         token = read_token(request.token)
         if token.cluster_id != cluster_id:

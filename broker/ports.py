@@ -1,7 +1,7 @@
 """Ports through which HTTP handlers use a broker, and the limits of requests.
 
-Handlers translate requests and call a port; they decide nothing. ``RequestPipeline`` takes a ``Services``;
-``broker.serving`` fills it with the real parts, tests with fakes.
+Handlers translate requests and call a port; they decide nothing. ``RequestPipeline`` takes a ``Services``
+object: ``broker.serving`` fills it with the real parts of a broker, tests fill it with fakes.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ControllerPort(Protocol):
 
     @property
     def leader(self) -> NodeId | None:
-        """The active controller."""
+        """The node id of the active controller; None if this broker knows none."""
 
     async def create_topic(
         self,
@@ -86,7 +86,7 @@ class ControllerPort(Protocol):
         expected_version: int | None,
         timeout_ms: int,
     ) -> TopicInfo:
-        """Change the configuration of a topic; ``None`` resets a key to its default."""
+        """Change the configuration of a topic; the value ``None`` resets a key to its default."""
 
     async def add_partitions(
         self, name: str, count: int, *, expected: int | None, expected_version: int | None, timeout_ms: int
@@ -104,7 +104,9 @@ class ControllerPort(Protocol):
         expected_version: int | None = None,
         timeout_ms: int,
     ) -> TopicInfo:
-        """Stop or resume writes to partitions of a topic."""
+        """Stop writes to ``partitions`` of a topic, or to its last ``count``; with ``is_ended``, resume the
+        writes.
+        """
 
     @property
     def members(self) -> Membership:
@@ -125,13 +127,13 @@ class ControllerPort(Protocol):
         """Propose the moves that would balance the brokers. Raises ``Conflict`` or ``NoLeader``."""
 
     async def change_plan(self, request: StartPlan | EndPlan, timeout_ms: int) -> MetadataImage:
-        """Start or end a plan; return the new metadata.
+        """Start or end a plan of moves that balance brokers; return the new metadata.
 
         Raises ``PreconditionFailed``, ``Conflict``, ``NoLeader`` or ``CommitUnknown``.
         """
 
     async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
-        """Allocate ``count`` numbers that were never allocated before."""
+        """Allocate ``count`` numbers for producer ids; no number is allocated twice."""
 
     async def current_image(self, timeout_ms: int) -> MetadataImage:
         """Return ``image`` once it contains all changes acknowledged before this call.
@@ -159,27 +161,29 @@ class GatewayPort(Protocol):
         transactional_id: str | None = None,
         client: str = "",
     ) -> AppendReceipt:
-        """Append batches to one partition, all or none.
+        """Append batches to one partition: all batches or none.
 
-        The gateway keeps writable buffers: do not change them.
+        The gateway keeps the buffers of the batches; a caller must not change a writable buffer afterwards.
         """
 
     async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
-        """Read committed batches; waits if the request says so."""
+        """Read committed batches. If the request has a wait time, waits for records up to that time."""
 
     async def delete_before(self, target: TopicPartition, offset: Offset, *, timeout_ms: int) -> Offset:
-        """Delete the records below an offset; return the new log start."""
+        """Delete the records below an offset; return the new log start offset."""
 
     async def set_archived(self, target: TopicPartition, archived: Archived, *, timeout_ms: int) -> Offset:
-        """Set the offset up to which a partition is archived; return the offset that then counts."""
+        """Set the archived offset of a partition; return the archived offset that is then in force."""
 
     async def offset_at(
         self, target: TopicPartition, position: Position, *, committed_only: bool = True
     ) -> tuple[Offset, int | None]:
-        """Return the offset of a position, and the timestamp of its record; None if it has no record."""
+        """Return the offset of a position and the timestamp of its record; the timestamp is None if there is
+        no record.
+        """
 
     async def describe(self, topic: str, partitions: Collection[int] | None = None) -> list[PartitionStatus]:
-        """Return the status of some partitions of a topic, by default of all."""
+        """Return the status of the partitions with these numbers; of all partitions by default."""
 
     def leader_of(self, target: TopicPartition) -> NodeId | None:
         """The leader of a partition as this broker knows it."""
@@ -193,11 +197,11 @@ class AdminPort(Protocol):
     ) -> tuple[NodeId, Term]:
         """Transfer leadership; return the new leader and its term.
 
-        Does nothing if a leader of a term later than ``term`` leads already.
+        Does nothing if a leader with a term above ``term`` leads already.
         """
 
     async def change_replicas(self, wish: MoveReplicas, timeout_ms: int) -> PartitionInfo:
-        """Set the target replicas of a partition."""
+        """Set the target replicas of a partition; return its new description."""
 
     async def until_settled(self, target: TopicPartition, wait_ms: int) -> bool:
         """Wait at most ``wait_ms``; return True if the move of the partition is complete."""
@@ -205,10 +209,10 @@ class AdminPort(Protocol):
     async def recover_unsafely(
         self, target: TopicPartition, confirm: str | None, timeout_ms: int
     ) -> PartitionInfo:
-        """Recover a partition without a majority.
+        """Recover a partition without a majority of its replicas.
 
-        Without the right ``confirm``, raises ``Conflict``, which reports the consequences and the
-        confirmation.
+        Raises ``Conflict`` if ``confirm`` is not the required phrase; the error reports the consequences and
+        the phrase.
         """
 
     async def until_led(self, target: TopicPartition, wait_ms: int) -> bool:
@@ -219,16 +223,16 @@ class ArchivePort(Protocol):
     """The part of ``broker.archived_reads.ArchivedGateway`` that ``GatewayPort`` does not have."""
 
     async def archived_from(self, target: TopicPartition) -> Offset | None:
-        """Return the first offset from which the archive is complete up to the log; None if the log begins at
-        0.
+        """Return the first offset from which the archive has all records up to the log start; None if the log
+        begins at offset 0.
         """
 
     async def stop(self) -> None:
-        """Wait for running reads, but only for a short time."""
+        """Wait a short time for running reads of the archive."""
 
 
 class NoArchive:
-    """Stands for the archive of a broker without the setting ``archive.location``."""
+    """Replaces the archive in a broker without the setting ``archive.location``."""
 
     async def archived_from(self, target: TopicPartition) -> Offset | None:
         """Return None: there is no archive."""
@@ -239,7 +243,7 @@ class NoArchive:
 
 
 Checks = Callable[[], Mapping[str, bool]]
-"""Conditions by name; true if the condition is met."""
+"""A function that returns conditions by name; the value is true if the condition is met."""
 
 
 def _nothing_to_check() -> Mapping[str, bool]:
@@ -248,7 +252,7 @@ def _nothing_to_check() -> Mapping[str, bool]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthProbes:
-    """The conditions of the health paths. A path answers 200 if all its conditions are met."""
+    """The conditions of each health path. A path answers with status 200 if all its conditions are met."""
 
     live: Checks = _nothing_to_check  # restart the process when this fails
     ready: Checks = _nothing_to_check  # send no requests while this fails
@@ -262,9 +266,9 @@ _TRANSACTIONS: Final = TransactionSettings()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds that are checked before memory is allocated.
+    """Limits on requests that are checked before memory is allocated.
 
-    Defaults are those of the settings of equal name.
+    The defaults are the defaults of the settings with these names.
     """
 
     body_bytes_max: int = _SETTINGS.body_bytes_max  # of one request, after decompression
@@ -328,7 +332,7 @@ class Services:
         return as_json(self.config_of(topic))
 
     def batch_bytes_max(self, topic: TopicInfo) -> int:
-        """The topic's ``max.message.bytes``."""
+        """The setting ``max.message.bytes`` of a topic."""
         return int(topic.config.get("max.message.bytes", DEFAULTS["max.message.bytes"]))
 
     def http_address(self, broker: NodeId | None) -> str | None:

@@ -1,10 +1,10 @@
-"""Keeps records that were read with others until a move needs them.
+"""Keeps records that were read together with other records, until a move to their target needs them.
 
 A batch of ``__delayed`` has messages for many targets, and each move takes some of them. Without this cache,
 each move would read and decode the whole batch.
 
-Decides: which records are kept, within a limit; the oldest batches leave first. Leaves to others: reading and
-decoding.
+Decides: which records are kept, within a limit; the oldest batches are removed first. Leaves to others:
+reading and decoding.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SHARE: Final = 4  # a batch that needs more than this fraction (1/SHARE) of the 
 
 
 class ReadAhead:
-    """Cache of records, shared by all coordinators of a broker. Each record is taken once."""
+    """Cache of records that all coordinators of a broker share. A record is removed when it is taken."""
 
     def __init__(self, bytes_max: int = READ_AHEAD_BYTES) -> None:
         self._bytes_max = bytes_max
@@ -31,17 +31,19 @@ class ReadAhead:
         self._bytes = 0
 
     def takes(self, record_count: int, size_bytes: int) -> bool:
-        """Return whether a batch of this size is kept."""
+        """Return whether a batch of this size is small enough to be kept."""
         return SHARE * (size_bytes + RECORD_MEMORY_BYTES * record_count) <= self._bytes_max
 
     def epoch_of(self, partition: int) -> int | None:
-        """Return the epoch in which a read begins; None if this broker does not lead the partition."""
+        """Return the current epoch of a partition, which a reader passes to ``keep``; None if this broker
+        does not lead the partition.
+        """
         return self._epoch_of.get(partition)
 
     def keep(self, partition: int, epoch: int | None, records: Iterable[StoredRecord]) -> None:
-        """Keep records of one batch, unless another epoch has begun since they were read.
+        """Keep records of one batch, unless a new epoch of the partition has begun since ``epoch``.
 
-        When there are too many bytes, the oldest batches are removed.
+        If the cache exceeds its limit, its oldest batches are removed.
         """
         if epoch is None or self._epoch_of.get(partition) != epoch:
             return
@@ -60,13 +62,14 @@ class ReadAhead:
                 of_oldest.pop(offset, None)
 
     def take(self, partition: int, offset: int) -> StoredRecord | None:
-        """Remove and return one record; None if it is not kept."""
+        """Remove a record from the cache and return it; None if the cache does not have it."""
         return self._records.get(partition, {}).pop(offset, None)
 
     def begin(self, partition: int, *, is_led: bool) -> None:
-        """Forget the records of a partition: a new epoch of its leader begins, whose log may differ.
+        """Forget the records of a partition and begin a new epoch: its leader has changed, and the new
+        leader's log may differ.
 
-        Records of partitions that this broker does not lead are not kept.
+        Until the next call, records are kept only if this broker leads the partition (``is_led``).
         """
         self._records.pop(partition, None)
         self._epoch_of.pop(partition, None)

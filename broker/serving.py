@@ -1,4 +1,4 @@
-"""Gives the HTTP side the parts of a broker, its health, and the limits from its settings."""
+"""Gives the HTTP handlers the parts of a broker, its health checks, and the limits from its settings."""
 
 from __future__ import annotations
 

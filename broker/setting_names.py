@@ -1,4 +1,6 @@
-"""Names settings in the file and in the environment, and suggests names for misspelt settings."""
+"""Finds the names of settings in the file and in the environment, and suggests names for misspelt
+settings.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,10 @@ def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def refuse_unknown_variables(variables: Iterable[str], model: type[BaseModel]) -> None:
-    """Raise ``InvalidRequest`` for an environment variable that looks like a setting but is none.
+    """Raise ``InvalidRequest`` for an environment variable that looks like a setting but is not the name of a
+    setting.
 
-    Every variable that begins with ``RAFTLOG_`` looks like a setting, except those of clients.
+    Every variable that begins with ``RAFTLOG_`` looks like a setting, except the variables of clients.
     """
     known = set(setting_names(model))
     for variable in variables:
@@ -64,7 +67,9 @@ def _numberless(setting: str) -> str:
 
 
 def _meant(setting: str, known: Iterable[str]) -> list[str]:
-    """The setting itself, settings with an equal ending, or the most similar setting."""
+    """Suggest settings for a misspelt name: the name without a wrong prefix, settings with an equal ending,
+    or the most similar setting.
+    """
     names = sorted(known)
     for given in (_numberless(setting), _numberless(setting.removeprefix("broker_"))):
         if given in names:  # only the prefix of the variable is wrong

@@ -44,7 +44,7 @@ _URL = re.compile(rf"https?://{_NAME_AND_PORT}/?")
 
 
 class Listener(BaseModel):
-    """An address to listen on."""
+    """An address on which a broker listens: host and port."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -84,7 +84,7 @@ class HttpSettings(Listener):
 
 
 class CorsSettings(BaseModel):
-    """Access of web pages with other origins."""
+    """Settings that let web pages of other origins use the HTTP API (CORS)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -100,7 +100,9 @@ class CorsSettings(BaseModel):
 
 
 class Peer(BaseModel):
-    """The address of a broker for its peers. With ``pinned``, brokers ignore the address in the metadata."""
+    """The address at which other brokers reach a broker. If ``pinned``, this address is used and the address
+    in the metadata is ignored.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -123,7 +125,7 @@ QUEUE_BYTES_MIN: Final = 33 << 20  # room for one frame
 
 
 class Limits(BaseModel):
-    """Bounds that are checked before memory is allocated: bytes, milliseconds and counts."""
+    """Limits that are checked before memory is allocated, in bytes, milliseconds and counts."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -154,7 +156,7 @@ class Limits(BaseModel):
 
 
 class Timing(BaseModel):
-    """Times of the Raft groups; all brokers of a cluster should have equal values."""
+    """Timing settings of the Raft groups; all brokers of a cluster should have equal values."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -194,7 +196,7 @@ class Timing(BaseModel):
 
 
 class Groups(BaseModel):
-    """Settings of consumer groups. ``partitions`` counts when ``__offsets`` is created."""
+    """Settings of consumer groups. ``partitions`` is used only when ``__offsets`` is created."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -223,7 +225,7 @@ KEYS_BYTES_MAX: Final = 896 << 20  # ten keyed requests of one address per secon
 
 
 class TransactionSettings(BaseModel):
-    """Settings of transactions. ``partitions`` counts when ``__transactions`` is created."""
+    """Settings of transactions. ``partitions`` is used only when ``__transactions`` is created."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -244,7 +246,7 @@ class TransactionSettings(BaseModel):
 
 
 class DelaySettings(BaseModel):
-    """Settings of delayed messages. ``partitions`` counts when ``__delayed`` is created."""
+    """Settings of delayed messages. ``partitions`` is used only when ``__delayed`` is created."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -255,7 +257,9 @@ class DelaySettings(BaseModel):
 
 
 class ArchiveSettings(BaseModel):
-    """Settings of the archive with records below log starts. All brokers should have equal values."""
+    """Settings of the archive, which has the records below the log start. All brokers should have equal
+    values.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -338,7 +342,7 @@ class BrokerSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Environment variables first, then the file."""
+        """Return the sources of settings, highest priority first: environment variables, then the file."""
         return env_settings, init_settings
 
 

@@ -1,7 +1,7 @@
-"""Checks that all transactions have ended, at the coordinators and in all partitions, without writing
-clients.
+"""Checks that all transactions have ended, at the coordinators and in all partitions, without the clients
+that write.
 
-Uses plain HTTP requests, and waits for their responses only.
+Uses plain HTTP requests, and reads only their responses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def open_transactions(url: str, prefix: str = "") -> list[str]:
 
 
 def final_look(url: str, topic: str, partition: int) -> Look:
-    """Read the end of a partition and of its committed records, in one response. Raises ``OSError``."""
+    """Read the high watermark and the last stable offset of a partition, in one response. Raises
+    ``OSError``.
+    """
     invoked_s = time.monotonic()
     path = f"{url}{records.FETCH.at(topic=topic, partition=partition)}?offset=0&limit=1"
     _, found = http_get(path, TIMEOUT_S)
@@ -45,13 +47,15 @@ def final_look(url: str, topic: str, partition: int) -> Look:
 
 
 def held_back(url: str, topic: str, partitions: int) -> list[Look]:
-    """Return looks at the partitions whose readers do not reach the end. Raises ``OSError``."""
+    """Return a look at each partition in which a transaction holds readers back from the end. Raises
+    ``OSError``.
+    """
     looks = [final_look(url, topic, partition) for partition in range(partitions)]
     return [look for look in looks if look.last_stable != look.high_watermark]
 
 
 def until_none(find: Callable[[], Found], within_s: float) -> Found:
-    """Repeat ``find`` until its result is empty or the time has passed; return the last result.
+    """Repeat ``find`` until its result is empty or ``within_s`` has passed; return the last result.
 
     Raises ``OSError`` if the last attempt got no answer.
     """

@@ -1,7 +1,7 @@
-"""Defines the interface of broker processes, and the signals of those that are forks.
+"""Defines the interface of broker processes, and sends signals to processes that are forks.
 
 Clusters start and end each broker through this interface. ``chaos.fork_server`` and
-``chaos.kit.forked_broker`` decide how forks start and how their ends are awaited.
+``chaos.kit.forked_broker`` decide how a fork starts and how its end is awaited.
 """
 
 from __future__ import annotations
@@ -24,26 +24,28 @@ class BrokerProcess(Protocol):
         """Return the exit status, negative for a signal; None while the process runs."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end and return the exit status. Raises ``subprocess.TimeoutExpired``."""
+        """Wait for the end of the process and return its exit status. Raises
+        ``subprocess.TimeoutExpired``.
+        """
 
     def send_signal(self, sig: int) -> None:
-        """Send a signal, unless the process has ended."""
+        """Send a signal to the process, unless it has ended."""
 
     def terminate(self) -> None:
-        """Send SIGTERM."""
+        """Send SIGTERM to the process."""
 
     def kill(self) -> None:
-        """Send SIGKILL."""
+        """Send SIGKILL to the process."""
 
 
 class ForkedProcess(ABC):
-    """Sends signals to a fork, but only while ``poll`` has not reaped it."""
+    """Sends signals to a forked process, but only before ``poll`` has reaped it."""
 
     pid: int
 
     @abstractmethod
     def poll(self) -> int | None:
-        """Return the exit status of the fork, None while it runs; see ``BrokerProcess``."""
+        """Return the exit status of the fork; None while it runs; see ``BrokerProcess``."""
 
     def send_signal(self, sig: int) -> None:
         """Send a signal, unless the fork has ended; see ``BrokerProcess``."""
@@ -60,7 +62,9 @@ class ForkedProcess(ABC):
 
 
 StartProcess = Callable[[Sequence[str], Mapping[str, str], Path], BrokerProcess]
-"""Starts a command with exactly this environment, and appends its output to the file."""
+"""A function that starts a command with exactly this environment, and appends the command's output to the
+file.
+"""
 
 
 def as_program(command: Sequence[str], environment: Mapping[str, str], log: Path) -> BrokerProcess:

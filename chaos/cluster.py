@@ -1,4 +1,4 @@
-"""Controls a real cluster: its broker processes are started, killed, paused and queried.
+"""Controls a real cluster: starts, kills, pauses and queries its broker processes.
 
 Decides: how processes are started and stopped, and when a broker counts as ready. This module ends all
 processes that it started, by their pids.
@@ -82,20 +82,20 @@ class Cluster(ClusterView):
         return sorted(self._processes.keys() - self.running)
 
     def pid(self, broker: int) -> int:
-        """Process id of one broker."""
+        """The process id of a broker."""
         return self._processes[broker].pid
 
     def data_directory(self, broker: int) -> Path:
-        """The directory of one broker's logs."""
+        """The directory with the logs of a broker."""
         return settings_path(self.directory, broker).parent / "data"
 
     def log_text(self, broker: int) -> str:
-        """The output of one broker."""
+        """The output of a broker's processes so far."""
         path = self._log_path(broker)
         return path.read_text(errors="replace") if path.exists() else ""
 
     def add_environment(self, broker: int, environment: Mapping[str, str]) -> None:
-        """Add variables to the environment of this broker's process, from its next start on."""
+        """Add variables to the environment of a broker's process; they take effect at its next start."""
         self._own_environments.setdefault(broker, {}).update(environment)
 
     def start(self, *brokers: int, wait_s: float = LIMIT_S) -> None:
@@ -106,7 +106,9 @@ class Cluster(ClusterView):
         self.wait_ready(*chosen, wait_s=wait_s)
 
     def add(self, config: Path) -> int:
-        """Add a broker that has joined the cluster, with its settings in this directory; return its id."""
+        """Add a broker that has joined the cluster and whose settings are in the cluster's directory; return
+        its id.
+        """
         from broker.settings import load_settings
 
         settings = load_settings(config)
@@ -114,13 +116,16 @@ class Cluster(ClusterView):
         return settings.broker_id
 
     def launch(self, broker: int, *, environment: Mapping[str, str] | None = None) -> None:
-        """Start one broker's process without waiting; only it gets the additional ``environment``."""
+        """Start the process of a broker without waiting; only this process gets the additional
+        ``environment``.
+        """
         own = self._own_environments.get(broker, {})
         self._processes[broker] = self._new_process(broker, {**own, **(environment or {})})
 
     def start_copy(self, broker: int, data: Path) -> tuple[BrokerProcess, Path]:
-        """Start a second process of a broker, on a copy of its data with other ports; return process
-        and log.
+        """Start a second process of a broker, on a copy of its data and with other ports.
+
+        Returns the process, and the file with its output.
         """
         port = free_ports(1)
         weakref.finalize(self, release, port, 1)
@@ -152,14 +157,16 @@ class Cluster(ClusterView):
                 time.sleep(POLL_S)
 
     def kill(self, broker: int) -> None:
-        """Send ``kill -9``; return when the process has ended."""
+        """Send SIGKILL to a broker; return when its process has ended."""
         process = self._processes[broker]
         self._killed.add(process.pid)
         process.kill()
         process.wait()
 
     def ended(self, broker: int) -> tuple[int, str]:
-        """Wait for an expected exit; return its status and output, which is then not checked for errors."""
+        """Wait for an expected exit of a broker; return its exit status and its output. Later checks ignore
+        this output.
+        """
         process = self._processes[broker]
         status = self._wait_stopped(broker)
         self._killed.add(process.pid)
@@ -168,7 +175,7 @@ class Cluster(ClusterView):
         return status, text
 
     def stop(self, broker: int) -> int:
-        """Send SIGTERM; return the exit status.
+        """Send SIGTERM to a broker; return its exit status.
 
         Raises ``ClusterFailed`` if the process does not end in time.
         """
@@ -183,15 +190,15 @@ class Cluster(ClusterView):
         return [self._wait_stopped(broker) for broker in stopping]
 
     def pause(self, broker: int) -> None:
-        """Send SIGSTOP."""
+        """Send SIGSTOP to a broker."""
         self._processes[broker].send_signal(signal.SIGSTOP)
 
     def resume(self, broker: int) -> None:
-        """Send SIGCONT."""
+        """Send SIGCONT to a broker."""
         self._processes[broker].send_signal(signal.SIGCONT)
 
     def broken(self) -> list[str]:
-        """Return unexpected exits and tracebacks of brokers."""
+        """Return the unexpected exits and the tracebacks of brokers."""
         found = []
         for broker, process in sorted(self._processes.items()):
             status = process.poll()
@@ -204,7 +211,9 @@ class Cluster(ClusterView):
         return found and [*found, *(self.log_text(broker)[-LOG_TAIL:] for broker in self.brokers)]
 
     def state(self) -> str:
-        """Describe each broker: its process, whether it is ready, and the end of its log, with its stacks."""
+        """Describe each broker: its process, whether it is ready, and the end of its log, with the stacks of
+        its threads and tasks.
+        """
         if not self._processes:
             return ""
         return "\n".join([f"cluster in {self.directory}", *map(self._state_of, sorted(self._processes))])
@@ -218,7 +227,7 @@ class Cluster(ClusterView):
         return f"broker {broker} runs (pid {process.pid}), {ready}:\n{text[-LOG_TAIL:]}{self._stacks(broker)}"
 
     def _stacks(self, broker: int) -> str:
-        """Return the output of a broker that is asked for its stacks."""
+        """Ask a broker for the stacks of its threads and tasks; return its output."""
         before = len(self.log_text(broker))
         if not ask(self._processes[broker].pid):
             return "(it has no handler that shows its stacks)"
@@ -267,7 +276,7 @@ class Cluster(ClusterView):
 
 
 def _around_traceback(log: str) -> str:
-    """Return the part of a log with its first traceback."""
+    """Return the part of a log around its first traceback."""
     at = max(0, log.find("Traceback") if "Traceback" in log else log.find("level='critical'"))
     return log[log.rfind("\n", 0, at) + 1 :][:STACKS_MAX]
 

@@ -1,4 +1,4 @@
-"""Views a cluster through its HTTP API: brokers, metrics, leaders. Its processes may be anywhere."""
+"""Views a cluster through its HTTP API: brokers, metrics, leaders. The brokers may run on any machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ ANSWER_S = 10.0  # timeout of one attempt of many
 
 
 class ClusterFailed(Exception):
-    """A broker did not become ready or end in time; the message has the end of its log if possible."""
+    """A broker did not become ready or did not end in time. The message has the end of its log if
+    possible.
+    """
 
 
 class ClusterView(ABC):
@@ -37,12 +39,12 @@ class ClusterView(ABC):
 
     @property
     def urls(self) -> list[str]:
-        """HTTP addresses of all brokers."""
+        """HTTP addresses of all brokers, in the order of their ids."""
         return [self._urls[broker] for broker in self.brokers]
 
     @property
     def bootstrap(self) -> str:
-        """All addresses, in the form that clients accept."""
+        """HTTP addresses of all brokers, as one text that clients accept."""
         return ",".join(self.urls)
 
     def url(self, broker: int) -> str:
@@ -50,17 +52,19 @@ class ClusterView(ABC):
         return self._urls[broker]
 
     def get(self, path: str, *, broker: int | None = None, answer_s: float = LIMIT_S) -> dict[str, object]:
-        """Return a JSON response of one broker (default: the first running one). Raises ``OSError``."""
+        """Return the JSON response of a broker (default: the first running broker). Raises ``OSError``."""
         url = self._urls[broker if broker is not None else self.running[0]]
         found: dict[str, object] = json.loads(http_get(url + path, answer_s)[0])
         return found
 
     def metric(self, name: str, *, broker: int) -> float:
-        """Return one metric of one broker, summed over its labels. Raises ``OSError``."""
+        """Return the value of a metric of one broker, summed over its labels. Raises ``OSError``."""
         return self.metrics(name, broker=broker)[0]
 
     def metrics(self, *names: str, broker: int) -> list[float]:
-        """Return several metrics of one response, each summed over its labels. A name may include labels."""
+        """Return the values of several metrics from one response, each summed over its labels. A name may
+        include labels.
+        """
         lines = http_get(f"{self._urls[broker]}/metrics", LIMIT_S)[0].decode().splitlines()
         found = []
         for name in names:

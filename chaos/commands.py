@@ -192,7 +192,7 @@ def faults() -> None:
 
 
 class System(enum.StrEnum):
-    """Systems that lose acknowledged writes."""
+    """A system that loses acknowledged writes."""
 
     LYING_FSYNC = "lying-fsync"
     PYSYNCOBJ = "pysyncobj"
@@ -229,7 +229,7 @@ def _pairs(shown: Mapping[str, object]) -> str:
 
 
 def _run_control(system: System, seed: int, directory: Path) -> ControlResult:
-    """Run the control; a missing requirement is wrong usage."""
+    """Run the control. If this machine lacks a requirement, that is wrong usage."""
     if system is System.LYING_FSYNC:
         from chaos.harness.controls import lying_fsync
 
@@ -254,7 +254,7 @@ def _run_control(system: System, seed: int, directory: Path) -> ControlResult:
 
 @contextmanager
 def _faults_refused() -> Iterator[None]:
-    """Report a scenario or fault that cannot be injected as wrong usage."""
+    """Report a scenario or a fault that cannot be injected as wrong usage."""
     from chaos.harness.scenario import InvalidScenario
     from chaos.harness.stage import CannotInject
 

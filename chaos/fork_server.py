@@ -1,7 +1,8 @@
-"""Starts brokers as forks of a process that has imported their modules, which takes a seventh of the CPU.
+"""Starts brokers as forks of a process that has imported the broker's modules, which needs a seventh of the
+CPU time.
 
-For tests, which start brokers by the thousand. Decides: which brokers can be forks: those that need no
-program before their own and no variable that is read before Python runs. The others are started as programs.
+For tests, which start brokers by the thousand. Decides: which brokers can be forks. A broker that needs
+another program before its own, or a variable that is read before Python runs, is started as a program.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def as_fork(command: Sequence[str], environment: Mapping[str, str], log: Path) -
 
 
 class ForkedCommand(ForkedProcess):
-    """The part of ``subprocess.Popen`` that clusters need. Safe for use by many threads."""
+    """The part of the interface of ``subprocess.Popen`` that clusters need. Safe for use by many threads."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         given = ([*arguments], {**environment}, str(log))
@@ -54,7 +55,9 @@ class ForkedCommand(ForkedProcess):
             return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end and return the exit status. Raises ``subprocess.TimeoutExpired``."""
+        """Wait for the end of the process and return its exit status. Raises
+        ``subprocess.TimeoutExpired``.
+        """
         wait([self._process.sentinel], timeout)
         status = self.poll()
         if status is None:

@@ -1,11 +1,11 @@
 """Defines the history of a run as clients saw it: the only input of the checkers.
 
-A transaction is all sends and polls of one process with the same ``txn``, a number that is unique in the
-history; they have the transaction's outcome. A send or poll without a number is a separate operation. A
-transaction that is aborted has failed, and so has a transaction whose commit was never requested.
+A transaction is all sends and polls of one process with an equal ``txn``, a number that is unique in the
+history; the transaction's outcome is their outcome. A send or poll without a number is a separate operation.
+A transaction that is aborted has failed, and so has a transaction whose commit was never requested.
 
 Times are seconds of one monotonic clock. A send whose outcome is ``UNKNOWN`` may have been stored at any time
-after it was invoked, or never; only a response that guarantees that nothing was written counts as ``FAILED``.
+after it was invoked, or never. Only a response that guarantees that nothing was written counts as ``FAILED``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from itertools import chain, pairwise
 
 
 class Outcome(enum.Enum):
-    """The outcome of an operation for its client."""
+    """The outcome of an operation, as its client knows it."""
 
     ACKNOWLEDGED = "acknowledged"
     FAILED = "failed"
@@ -27,11 +27,11 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """One value sent to one partition, with all its retries. Values are unique in a history.
+    """One value sent to one partition, with all retries of the send. Values are unique in a history.
 
-    The times are those of this send, also in a transaction. ``offset`` is where the value was stored, also in
-    a transaction that was aborted later. After an unknown outcome a client continues as another process,
-    because the uncertain send may still be stored after its next sends.
+    The times are the times of this send, also in a transaction. ``offset`` is where the value was stored,
+    also if its transaction was aborted later. After an unknown outcome a client continues as another process,
+    because the send may still be stored after later sends of the client.
     """
 
     process: int
@@ -48,8 +48,9 @@ class Send:
 class Poll:
     """Consecutive records that one process read from one partition, in order.
 
-    ``log_start``: the response reported that all records below are deleted, and the process continued there.
-    ``rebalanced``: the consumer group moved the partition away, or back, during the operation.
+    ``log_start``: the response reported that all records below this offset are deleted, and the process
+    continued there. ``rebalanced``: the consumer group moved the partition away, or back, during the
+    operation.
     """
 
     process: int
@@ -64,7 +65,7 @@ class Poll:
 
 
 class AssignKind(enum.Enum):
-    """The way in which a process gets its partitions. ``CRASH``: it loses all of them."""
+    """The way in which a process gets its partitions. With ``CRASH`` it loses all of them."""
 
     ASSIGN = "assign"
     SUBSCRIBE = "subscribe"
@@ -73,7 +74,9 @@ class AssignKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assign:
-    """Assignment of partitions to a process from now on. It continues partitions that it had before."""
+    """Assignment of partitions to a process from now on. The process continues partitions that it had
+    before.
+    """
 
     process: int
     kind: AssignKind
@@ -96,7 +99,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """A read of a consumer group's committed offset; None if there is none."""
+    """A read of a consumer group's committed offset; None if no offset is committed."""
 
     group: str
     partition: int
@@ -107,9 +110,9 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """A linearizable read of the end of a partition: one past the newest committed record.
+    """A linearizable read of the end of a partition: the offset after the newest committed record.
 
-    ``last_stable`` is the end for readers of committed transactions, read at the same time or later.
+    ``last_stable`` is the end for readers of committed transactions, read at this time or later.
     """
 
     partition: int
@@ -121,7 +124,9 @@ class Look:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Open:
-    """The opening of a transactional id by a process, which fences processes that opened it before."""
+    """The opening of a transactional id by a process, which fences the processes that opened the id
+    before.
+    """
 
     process: int
     transactional_id: str
@@ -131,7 +136,7 @@ class Open:
 
 
 class Decision(enum.Enum):
-    """The decision that ends a transaction."""
+    """The decision that ends a transaction: committed or aborted."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -139,10 +144,11 @@ class Decision(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """A process's request to end a transaction, with all its retries.
+    """The request of a process to end a transaction, with all retries of the request.
 
-    ``decided`` is the outcome in the response; aborted if the request was refused permanently, because then
-    no record of the transaction is visible. None without a response, or if the outcome was forgotten.
+    ``decided`` is the outcome in the response. It is aborted if the request was refused permanently, because
+    then no record of the transaction is visible. It is None without a response, or if the outcome was
+    forgotten.
     """
 
     process: int
@@ -155,7 +161,7 @@ class End:
 
 @dataclass(slots=True)
 class History:
-    """All operations; ``final`` polls read every partition from its start to its end.
+    """All operations of a run; ``final`` polls read every partition from its start to its end.
 
     ``final_looks`` are the looks at the end of the run, when every transaction must have ended. Without
     ``has_final_read``, values that no poll returned may still be in the log.
@@ -174,11 +180,13 @@ class History:
     has_final_read: bool = field(default=True, compare=False)
 
     def all_polls(self) -> Iterator[Poll]:
-        """Yield all polls, the final ones last."""
+        """Yield all polls; the final polls come last."""
         return chain(self.polls, self.final)
 
     def log_starts(self) -> dict[int, int]:
-        """Return the log start of each partition in the final reads. Records below are deleted."""
+        """Return the log start of each partition in the final reads. Records below the log start are
+        deleted.
+        """
         starts: dict[int, int] = {}
         for poll in self.final:
             starts[poll.partition] = max(starts.get(poll.partition, 0), poll.log_start)
@@ -193,9 +201,10 @@ class History:
         return Counter({send.txn: send.outcome for send in self.sends if send.txn is not None}.values())
 
     def longest_silence_s(self, begins_s: float, ends_s: float) -> float:
-        """Return the longest time in a window in which a partition acknowledged no send.
+        """Return the longest time in a window in which a partition acknowledged no send, in seconds.
 
-        This is an outage as clients see it: from the last acknowledgement before to the first one after.
+        This is an outage as clients see it: from the last acknowledgement before the outage to the first
+        after it.
         """
         times: dict[int, list[float]] = {}
         for send in self.sends:

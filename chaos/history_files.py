@@ -1,7 +1,7 @@
-"""Reads and writes histories: raftlog's format, one operation per line, and Jepsen's.
+"""Reads and writes histories: raftlog's format, with one operation per line, and Jepsen's format.
 
 A line of raftlog's format is a JSON object with ``op``, which names a class of ``chaos.history``, and the
-fields of that class. Jepsen's files are those of its workload for Kafka-like logs.
+fields of that class. Jepsen's files are histories of its workload for Kafka-like logs.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _TYPES: Final = {
 
 
 class InvalidHistory(Exception):
-    """A file is not a history; the message names the line and the remedy."""
+    """A file is not a history. The message names the line and the remedy."""
 
 
 def write_history(path: Path, history: History) -> None:
-    """Write a history to a file, or replace the file."""
+    """Write a history to a file. An existing file is replaced."""
     with path.open("wb") as file:
         file.writelines(_lines(history))
 
 
 def read_history(path: Path) -> History:
-    """Read a file of raftlog's format, or of Jepsen's if its name ends with ``.edn``.
+    """Read a file of raftlog's format, or of Jepsen's format if its name ends with ``.edn``.
 
     Raises ``InvalidHistory``.
     """

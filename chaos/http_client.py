@@ -1,8 +1,8 @@
-"""Sends HTTP requests: one request, one attempt, and an error that states its outcome.
+"""Sends HTTP requests: a call is one request with one attempt, and its error states the outcome.
 
 Decides: which failures of a connection make the outcome unknown (``ConnectionLost``) and which mean that
-nothing was sent (``NotSent``). Leaves to others: retries. It does not use ``raftlog.client.Client``, so that
-an error there cannot hide an error in the brokers.
+nothing was sent (``NotSent``). Leaves to others: retries. The module does not use ``raftlog.client.Client``,
+so that an error there cannot hide an error in the brokers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ANSWER_S = 6.0  # timeout of a response, for a broker that stopped in the middle
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The bytes and headers of one send, identical in every retry."""
+    """The body and headers of one send, which are identical in every retry."""
 
     data: bytes
     headers: dict[str, str]
@@ -40,7 +40,7 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An open transaction: its id, and the producer of its batches."""
+    """An open transaction: its id, and the producer id and epoch of its batches."""
 
     id: str
     producer_id: int
@@ -48,14 +48,14 @@ class Opened:
 
     @classmethod
     def parse(cls, text: str) -> Opened:
-        """Parse an id such as ``copy-1@4711.0``."""
+        """Parse the id of a transaction, such as ``copy-1@4711.0``."""
         producer_id, _, epoch = text.rpartition("@")[2].partition(".")
         return cls(text, int(producer_id), int(epoch))
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Result of one fetch."""
+    """The result of one fetch."""
 
     records: tuple[tuple[int, str], ...]
     next_offset: int
@@ -63,7 +63,7 @@ class Page:
 
 
 class Client:
-    """Uses one broker at a time; ``rotate`` switches to another."""
+    """Sends requests to one broker at a time; ``rotate`` switches to another broker."""
 
     def __init__(self, urls: Sequence[str], topic: str, rng: random.Random) -> None:
         self.rng = rng
@@ -73,11 +73,13 @@ class Client:
         self._session: aiohttp.ClientSession | None = None
 
     def rotate(self) -> None:
-        """Use the next broker from now on."""
+        """Use the next broker for all later requests."""
         self._at = (self._at + 1) % len(self._urls)
 
     def body(self, values: Sequence[str], producer_id: int, sequence: int, *, binary: bool) -> Body:
-        """Build a produce request: a stored batch, or JSON with the producer in its headers."""
+        """Build a produce request outside transactions: with a binary batch, or with JSON and the producer in
+        headers.
+        """
         if binary:
             data = with_producer(_batch(values), producer_id, 0, sequence)
             return Body(data, {"Content-Type": media_types.BATCH}, len(values))
@@ -89,7 +91,7 @@ class Client:
         return Body(_rows(values), {"Content-Type": media_types.JSON, **identity}, len(values))
 
     def body_in(self, opened: Opened, values: Sequence[str], sequence: int, *, binary: bool) -> Body:
-        """Build a produce request in a transaction: a stored batch, or JSON."""
+        """Build a produce request in a transaction: with a binary batch, or with JSON."""
         sent = {headers.TRANSACTION: opened.id}
         if binary:
             producer = opened.producer_id, opened.producer_epoch
@@ -106,7 +108,7 @@ class Client:
         return int(json.loads(answer[1])["producer_id"])
 
     async def produce(self, partition: int, body: Body) -> int:
-        """Produce with one attempt; return the offset of the first record."""
+        """Produce a body with one attempt; return the offset of its first record."""
         path = record_operations.PRODUCE_TO_PARTITION.at(topic=self._topic, partition=partition)
         query = f"?timeout={PRODUCE_TIMEOUT_MS}ms"
         _, data, _ = await self.call("POST", path + query, body.data, body.headers)
@@ -119,7 +121,7 @@ class Client:
         return offsets[0]
 
     async def fetch(self, partition: int, offset: int, *, wait_ms: int, binary: bool) -> Page:
-        """Return records from an offset on, as many as one response has."""
+        """Return records from an offset on, as many as fit into one response."""
         path = record_operations.FETCH.at(topic=self._topic, partition=partition)
         query = f"?offset={offset}&wait={wait_ms}ms"
         accept = media_types.BATCH if binary else media_types.JSON
@@ -141,7 +143,9 @@ class Client:
         return Page(records, following, end)
 
     async def end_of(self, partition: int, *, isolation: str = "uncommitted") -> int:
-        """Return the high watermark, linearizable; for ``committed``, the last stable offset."""
+        """Return the end of a partition by a linearizable read: the high watermark, or the last stable offset
+        for ``committed``.
+        """
         path = partitions.OFFSET_AT.at(topic=self._topic, partition=partition)
         query = f"?at=latest&isolation={isolation}"
         return int(json.loads((await self.call("GET", path + query, None, {}))[1])["offset"])
@@ -162,7 +166,9 @@ class Client:
     async def call(
         self, method: str, path: str, data: bytes | None, sent: dict[str, str], *, answer_s: float = ANSWER_S
     ) -> tuple[int, bytes, dict[str, str]]:
-        """Return status, body and headers of a successful response; a problem is raised as its error."""
+        """Return status, body and headers of a successful response. A problem is raised as the error that it
+        describes.
+        """
         assert self._session is not None
         timeout = aiohttp.ClientTimeout(total=answer_s, sock_connect=CONNECT_S)
         try:

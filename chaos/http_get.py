@@ -1,6 +1,7 @@
 """Sends GET requests without raftlog's client, so that an error there cannot hide an error in the brokers.
 
-One attempt, and one kind of error: a broker that is killed during its response counts as unreachable.
+Each request has one attempt, and there is one kind of error: a broker that is killed during its response
+counts as unreachable.
 """
 
 from __future__ import annotations

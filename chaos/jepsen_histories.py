@@ -1,7 +1,8 @@
 """Reads histories of Jepsen's workload for Kafka-like logs (``tests/kafka.clj``), written as EDN.
 
-Decides: which operation of ``chaos.history`` corresponds to each. The sends and polls of one Jepsen operation
-get one transaction number. Keys in an operation's ``:rebalance-log`` make its polls of them ``rebalanced``.
+Decides: which operation of ``chaos.history`` corresponds to each of Jepsen's operations. The sends and polls
+of one Jepsen operation get one transaction number. If a key is in an operation's ``:rebalance-log``, the
+operation's polls of this key are ``rebalanced``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _OUTCOMES = {"ok": Outcome.ACKNOWLEDGED, "fail": Outcome.FAILED, "info": Outcome
 
 
 def read_jepsen(path: Path) -> History:
-    """Read ``history.edn``: a map for each operation, or a vector of them. Raises ``InvalidHistory``."""
+    """Read ``history.edn``: one map for each operation, or a vector of these maps. Raises
+    ``InvalidHistory``.
+    """
     edn_format.add_tag("jepsen.history.Op", lambda fields: fields)
     translation = _Translation()
     try:
@@ -46,7 +49,7 @@ class _Translation:
         self._numbers = count()
 
     def add(self, op: Op) -> None:
-        """Add the next event."""
+        """Add the next event of the history."""
         kind, process = _name(op["type"]), op["process"]
         if kind == "invoke":
             self._begun[process] = op
@@ -134,5 +137,5 @@ def _keys(entry: Mapping[Any, Any]) -> Iterator[Any]:
 
 
 def _name(word: Word) -> str:
-    """Return the name of a keyword, or a text unchanged."""
+    """Return the name of a keyword; a text is returned unchanged."""
     return str(getattr(word, "name", word))

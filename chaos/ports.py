@@ -1,4 +1,5 @@
-"""Reserves loopback ports for brokers and other servers: each belongs to one process until that process ends.
+"""Reserves loopback ports for brokers and other servers: each port belongs to one process until that process
+ends.
 
 A port that is free when it is chosen may be taken by another process before it is used, and a stopped broker
 does not keep its port. So each port is a byte of one file, and its owner holds a POSIX lock on that byte. The
@@ -29,11 +30,12 @@ _owned: set[int] = set()  # the locks of a process do not exclude the process it
 
 
 def free_ports(how_many: int) -> int:
-    """Return the first of several consecutive free ports; the ports ``RPC_PORT_STEP`` above are free, too.
+    """Reserve consecutive free ports and return the first; the ports that are higher by ``RPC_PORT_STEP`` are
+    reserved, too.
 
     No other call returns one of these ports, in this or another process, until ``release`` or the end of this
-    process. All are below the range of outgoing connections: otherwise a client that dials a stopped broker
-    could get the broker's own port.
+    process. All ports are below the range of outgoing connections: otherwise a client that connects to a
+    stopped broker could get the broker's own port.
     """
     firsts = [
         block + row
@@ -60,7 +62,7 @@ def _ports(first: int, how_many: int) -> list[int]:
 
 
 def _take(first: int, how_many: int) -> bool:
-    """Reserve all of these ports, or none."""
+    """Reserve all of these ports, or none if one is taken; return whether they are reserved."""
     taken = []
     for port in _ports(first, how_many):
         if port not in _owned and _lock(port):
@@ -89,12 +91,14 @@ def _unlock(ports: Iterable[int]) -> None:
 
 @cache
 def _lock_file() -> int:
-    """Return a descriptor that stays open: closing any descriptor of the file releases all of its locks."""
+    """Return a descriptor of the lock file that stays open: closing any descriptor of the file releases all
+    of its locks.
+    """
     return os.open(LOCKS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _is_free(port: int) -> bool:
-    """Return whether no other program uses the port."""
+    """Return whether no program uses the port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

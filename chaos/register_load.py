@@ -1,11 +1,12 @@
-"""Writes and reads committed offsets as registers: each has one writer and many readers, through any broker.
+"""Writes and reads committed offsets as registers: each register has one writer and many readers, through any
+broker.
 
 Decides: which offsets are committed and read, and when a writer uses another register. Leaves to others: the
 check (``checkers.commits``).
 
-A register is the committed offset of one partition in a group without members. Half of the registers also go
-backwards. A writer whose commit has an unknown outcome leaves the register: the commit may still take effect,
-even twice, because brokers repeat it.
+A register is the committed offset of one partition in a group without members. In half of the registers the
+offset also decreases. A writer whose commit has an unknown outcome leaves the register: the commit may still
+take effect, even twice, because brokers repeat it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _JSON: Final = {"Content-Type": media_types.JSON}
 
 
 class RegisterLoad:
-    """Writers and readers on the event loop of their workload."""
+    """Writers and readers of registers, on the event loop of their workload."""
 
     def __init__(self, history: History, topic: str, stopping: threading.Event) -> None:
         self._history = history
@@ -39,7 +40,7 @@ class RegisterLoad:
         self._live: dict[int, tuple[str, int]] = {}  # the current register of each writer
 
     async def write(self, client: Client, writer: int) -> None:
-        """Commit to one register after another."""
+        """Commit offsets to one register after another."""
         while not self._stopping.is_set():
             await self._pause(client)
             if not self._history.looks:
@@ -49,7 +50,7 @@ class RegisterLoad:
             await self._write_one(client, *self._live[writer], look)
 
     async def read(self, client: Client) -> None:
-        """Read registers that are being written, through one broker after another."""
+        """Read the registers that are being written, through one broker after another."""
         while not self._stopping.is_set():
             await self._pause(client)
             if self._live:

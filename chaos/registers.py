@@ -1,12 +1,13 @@
-"""Checks whether the operations on a register are linearizable: searches for an order that explains them.
+"""Checks whether the operations on a register are linearizable: searches for an order that explains their
+results.
 
-The algorithm is that of Wing and Gong with the memory of Lowe ("Testing for linearizability", 2017), as in
-Porcupine: an operation is placed next if it may come next, and a state is tried once for each set of
-operations that came before. The search takes exponential time in the number of concurrent operations, so it
-is bounded.
+The algorithm was published by Wing and Gong, and its memory of tried states by Lowe ("Testing for
+linearizability", 2017); Porcupine uses both. An operation is placed next if it may come next, and a state is
+tried once for each set of operations that came before. The search takes exponential time in the number of
+concurrent operations, so it is bounded.
 
-Committed offsets are such registers, one for each group and partition: registers are checked one by one,
-because operations on different registers do not affect each other.
+Committed offsets are registers, one for each group and partition. Registers are checked one by one, because
+operations on different registers do not affect each other.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ STEPS_MAX: Final = 2_000_000
 
 
 class Verdict(enum.Enum):
-    """Verdict of a search. ``UNKNOWN``: the search was given up."""
+    """Verdict of a search. ``UNKNOWN`` means that the search was given up."""
 
     VALID = "valid"
     INVALID = "invalid"
@@ -30,43 +31,45 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One operation. Its times are of one clock; ``completed_s`` is infinite if its outcome is unknown."""
+    """One operation. Its times are from one clock; ``completed_s`` is infinite if the outcome is unknown."""
 
     invoked_s: float
     completed_s: float = math.inf
 
     def next_state(self, state: Hashable) -> tuple[bool, Hashable]:
-        """Return whether the operation's result fits this state, and the state after it."""
+        """Return whether the operation's result is possible in this state of the register, and the state
+        after the operation.
+        """
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write(Operation):
-    """Operation that sets the value."""
+    """Operation that sets the value of the register."""
 
     value: Hashable
 
     def next_state(self, state: Hashable) -> tuple[bool, Hashable]:
-        """Return True and the value written; see ``Operation``."""
+        """Return True and the written value; see ``Operation``."""
         return True, self.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read(Operation):
-    """Operation that returned ``value``."""
+    """Operation that read ``value`` from the register."""
 
     value: Hashable
 
     def next_state(self, state: Hashable) -> tuple[bool, Hashable]:
-        """Return whether the state is the value that was read, and the state; see ``Operation``."""
+        """Return whether the state is the value that was read, and the unchanged state; see ``Operation``."""
         return self.value == state, state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareAndSet(Operation):
-    """Operation that sets ``new`` if the value is ``old``.
+    """Operation that sets the register to ``new`` if its value is ``old``.
 
-    It returned ``was_set``, None if that is unknown.
+    ``was_set`` is the result; None if it is unknown.
     """
 
     old: Hashable
@@ -74,7 +77,9 @@ class CompareAndSet(Operation):
     was_set: bool | None
 
     def next_state(self, state: Hashable) -> tuple[bool, Hashable]:
-        """Return whether ``was_set`` fits this state, and the state after it; see ``Operation``."""
+        """Return whether ``was_set`` is possible in this state, and the state after the operation; see
+        ``Operation``.
+        """
         sets = state == self.old
         return self.was_set is None or self.was_set is sets, self.new if sets else state
 
@@ -90,7 +95,9 @@ def check_register(
 
 
 class _Search:
-    """Starts and ends in order of time, as a linked list from which placed operations are removed."""
+    """The starts and ends of operations in order of time, as a linked list. Placed operations are removed
+    from the list.
+    """
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         count = len(operations)
@@ -110,7 +117,7 @@ class _Search:
         self._last = 2 * count + 1
 
     def run(self, state: Hashable, steps_max: int) -> Verdict:
-        """Search depth first; ``placed`` has a bit for each operation."""
+        """Search depth first. In ``placed``, each operation has a bit."""
         after, numbers, next_states = self._after, self._numbers, self._next_states
         placed, tried = 0, set[tuple[int, Hashable]]()
         path: list[tuple[int, Hashable]] = []

@@ -1,6 +1,7 @@
-"""Prints the stacks of the threads and tasks of a process on a signal.
+"""Prints the stacks of a process's threads and tasks when the process gets a signal.
 
-A harness sends the signal to a process that does not end or does not respond, so that its output says why.
+A harness sends the signal to a process that does not end or does not respond, so that the process's output
+shows the reason.
 """
 
 from __future__ import annotations
@@ -24,20 +25,23 @@ COMMAND: Final = (
     "-c",
     "from raftlog.__main__ import use_our_packages; use_our_packages(); from chaos.stacks import run; run()",
 )
-"""``raftlog.__main__.COMMAND``, for a process that shows its stacks."""
+"""The command ``raftlog.__main__.COMMAND``, run by a process that shows its stacks."""
 
 
 def show_on_signal() -> None:
     """Print the stacks to standard error on each ``SHOW`` signal. Call this on the main thread.
 
-    Threads are printed even while the main thread is in C code, tasks when it is in Python again.
+    The stacks of threads are printed even while the main thread is in C code, the stacks of tasks when it is
+    in Python again.
     """
     signal.signal(SHOW, _show_tasks)
     faulthandler.register(SHOW, all_threads=True, chain=True)
 
 
 def shows(pid: int) -> bool:
-    """Return whether a process has a handler for ``SHOW``, which would end it otherwise."""
+    """Return whether a process has a handler for ``SHOW``; without a handler the signal would end the
+    process.
+    """
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -47,7 +51,7 @@ def shows(pid: int) -> bool:
 
 
 def ask(pid: int) -> bool:
-    """Send ``SHOW`` to a process that has a handler; return whether it was sent."""
+    """Send ``SHOW`` to a process if it has a handler; return whether the signal was sent."""
     if not shows(pid):
         return False
     try:
@@ -58,7 +62,7 @@ def ask(pid: int) -> bool:
 
 
 def run() -> None:
-    """Run the command line, in a process that shows its stacks."""
+    """Run the command line in this process, after ``show_on_signal``."""
     sys.argv[0] = RAFTLOG[-1]
     show_on_signal()
     main()

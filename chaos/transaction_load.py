@@ -1,11 +1,12 @@
 """Runs transactions over several partitions: committed, aborted, abandoned, decided twice, and taken over.
 
-Decides: how a transaction ends, and the outcome of its sends. Leaves to others: its readers, which are those
-of all records (``workload``), and the checks (``checkers``).
+Decides: how a transaction ends, and the outcome of its sends. Leaves to others: reading (the readers of all
+records in ``workload``), and the checks (``checkers``).
 
-A producer uses one transactional id for several incarnations; each is a process of the history. Every send
-has a sequence and is repeated unchanged until its outcome is known; a transaction with a send of unknown
-outcome is not committed. After an end without a response, another process opens the id again.
+A producer uses one transactional id for several incarnations; each incarnation is a process of the history.
+Every send has a sequence and is repeated unchanged until its outcome is known; a transaction with a send of
+unknown outcome is not committed. If the end of a transaction gets no response, another process opens the id
+again.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Refused = Callable[[Client, RaftlogError], Awaitable[bool]]
 
 @dataclass(slots=True)
 class _Transaction:
-    """A transaction of one process, and its sends so far."""
+    """A transaction of one process, with its sends so far."""
 
     process: int
     number: int
@@ -51,12 +52,12 @@ class _Transaction:
 
     @property
     def is_whole(self) -> bool:
-        """True if all its sends are stored."""
+        """True if all sends of the transaction are stored."""
         return all(send.offset is not None for send in self.sends)
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome of all sends of the transaction."""
+        """The outcome of the transaction, which is the outcome of all its sends."""
         if Decision.COMMITTED in self.decided:
             return Outcome.ACKNOWLEDGED
         if self.decided or not self.is_commit_asked:
@@ -68,8 +69,8 @@ class _Transaction:
 class TransactionLoad:
     """Transactional producers on the event loop of their workload.
 
-    ``partition`` draws a partition that has load; ``refused`` notes a refusal and says whether a retry can
-    help; ``patience_s`` is how long a request is repeated.
+    ``partition`` draws a partition that has load. ``refused`` notes a refusal and returns whether a retry can
+    help. ``patience_s`` returns how long a request is repeated.
     """
 
     history: History
@@ -85,9 +86,9 @@ class TransactionLoad:
     _values: Iterator[int] = field(default_factory=count)
 
     async def produce(self, client: Client, rival: Client, producer: int) -> None:
-        """Run one incarnation after another.
+        """Run one incarnation of the producer after another.
 
-        ``rival`` sends competing requests about the same transactions.
+        ``rival`` sends competing requests about the producer's transactions.
         """
         names = count()
         while not self.stopping.is_set():
@@ -97,8 +98,9 @@ class TransactionLoad:
                     break
 
     async def _live(self, client: Client, rival: Client, name: str) -> bool:
-        """Run one incarnation until its next transaction is unknown; return False if its id is not used
-        again.
+        """Run transactions of one incarnation until the id of the next transaction is unknown.
+
+        Returns False if its transactional id is not used again.
         """
         transaction = await self._open(client, name)
         while transaction is not None and not self.stopping.is_set():
@@ -113,7 +115,7 @@ class TransactionLoad:
         return not self.stopping.is_set()
 
     def _note(self, ended: _Transaction) -> None:
-        """Add the sends to the history, with the outcome of their transaction."""
+        """Add the sends of a transaction to the history, with the transaction's outcome."""
         self.committed += ended.outcome is Outcome.ACKNOWLEDGED
         self.history.sends += [replace(send, outcome=ended.outcome) for send in ended.sends]
 
@@ -125,7 +127,9 @@ class TransactionLoad:
     # The ways in which a transaction may end. Each returns whether its transactional id may be opened again.
 
     async def _end(self, client: Client, rival: Client, transaction: _Transaction) -> bool:
-        """Commit or abort; sometimes request the end again, of either kind, through any broker."""
+        """Commit or abort the transaction; sometimes send a second request to commit or abort it, through any
+        broker.
+        """
         await self._write(client, transaction)
         is_commit = transaction.is_whole and client.rng.random() < 0.8
         wanted = Decision.COMMITTED if is_commit else Decision.ABORTED
@@ -135,7 +139,7 @@ class TransactionLoad:
         return True
 
     async def _race(self, client: Client, rival: Client, transaction: _Transaction) -> bool:
-        """Request the commit and the abort concurrently."""
+        """Request the commit and the abort of the transaction concurrently."""
         await self._write(client, transaction)
         wanted = Decision.COMMITTED if transaction.is_whole else Decision.ABORTED
         await asyncio.gather(
@@ -145,7 +149,9 @@ class TransactionLoad:
         return True
 
     async def _take_over(self, client: Client, rival: Client, transaction: _Transaction) -> bool:
-        """Let another process open the id during the transaction; this process continues unaware."""
+        """Let another process open the transactional id during the transaction; this process continues
+        without knowing it.
+        """
         await self._write(client, transaction)
         name = transaction.opened.id.rpartition("@")[0]
         if client.rng.random() < 0.5:
@@ -157,7 +163,7 @@ class TransactionLoad:
         return True
 
     async def _leave(self, client: Client, rival: Client, transaction: _Transaction) -> bool:
-        """Leave the transaction open: it times out, or the next incarnation aborts it."""
+        """Leave the transaction open, so that it times out, or the next incarnation aborts it."""
         await self._write(client, transaction)
         return client.rng.random() >= NEVER_AGAIN_ODDS
 
@@ -170,7 +176,9 @@ class TransactionLoad:
         await self._succeed(rival, await self._open(rival, name))
 
     async def _succeed(self, rival: Client, transaction: _Transaction | None) -> None:
-        """Complete one transaction of the process that has taken over."""
+        """Complete the first transaction of the process that has taken over, if it could open the
+        transactional id.
+        """
         if transaction is not None:
             await self._go_on(rival, transaction)
             self._note(transaction)
@@ -178,7 +186,9 @@ class TransactionLoad:
     # Requests.
 
     async def _open(self, client: Client, name: str) -> _Transaction | None:
-        """Open the id as another process; return its first transaction, None without a response in time."""
+        """Open the transactional id as another process; return its first transaction, None without a response
+        in time.
+        """
         process, invoked_s = next(self.processes), time.monotonic()
         body = json.dumps({"transactional_id": name, "timeout": TIMEOUT}).encode()
         answer = await self._ask(client, transactions.LIST.path, body)
@@ -196,7 +206,9 @@ class TransactionLoad:
         return _Transaction(process, next(self._numbers), Opened.parse(str(answer["id"])))
 
     async def _ask(self, client: Client, path: str, body: bytes | None) -> dict[str, object] | None:
-        """Repeat a request until there is a response. Raises one of ``CLOSED``, or ``OutcomeForgotten``."""
+        """Repeat a request until there is a response. Raises an error of ``CLOSED``, or
+        ``OutcomeForgotten``.
+        """
         deadline = time.monotonic() + self.patience_s()
         while time.monotonic() < deadline:
             try:
@@ -239,7 +251,7 @@ class TransactionLoad:
         )
 
     async def _write(self, client: Client, transaction: _Transaction) -> None:
-        """Send batches to a few partitions, up to the first that is not stored."""
+        """Send batches to a few partitions, until a batch is not stored."""
         rng = client.rng
         for partition in {self.partition(rng) for _ in range(rng.randint(1, PARTITIONS_MAX))}:
             if transaction.is_whole:
@@ -247,7 +259,7 @@ class TransactionLoad:
                 await asyncio.sleep(rng.uniform(0, 0.02))
 
     async def _send(self, client: Client, transaction: _Transaction, partition: int) -> None:
-        """Send one batch, repeated unchanged until its outcome is known."""
+        """Send one batch to a partition, repeated unchanged until its outcome is known."""
         values = [f"t{next(self._values)}" for _ in range(client.rng.randint(1, RECORDS_MAX))]
         sequence = transaction.sequences.get(partition, 0)
         body = client.body_in(transaction.opened, values, sequence, binary=client.rng.random() < 0.5)

@@ -3,8 +3,8 @@
 Decides: which values are sent and read, how long a client retries, and which responses are definite failures.
 Leaves to others: the faults (the caller) and the checks (``checkers``).
 
-A send is one batch with a producer id and a sequence, and all its retries: the same bytes, to any broker,
-until one responds. A retry is never another send, so a value at two offsets is an anomaly.
+A send is one batch with a producer id and a sequence, and all its retries: the identical bytes, to any
+broker, until a broker responds. A retry is never another send, so a value at two offsets is an anomaly.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from raftlog.testing.waits import LIMIT_S, stacks, states
 
 
 class WorkloadFailed(Exception):
-    """The load could not start, or its final read could not finish, in time."""
+    """The load could not start in time, or its final read could not finish in time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """The amount of load, and the patience of its clients."""
+    """The amount of load, and how long its clients wait."""
 
     producers: int = 6
     readers_per_partition: int = 1
@@ -109,11 +109,11 @@ class Workload:
             time.sleep(0.005)
 
     def start(self) -> None:
-        """Start the clients."""
+        """Start the clients on their thread."""
         self._thread.start()
 
     def stop(self) -> History:
-        """Stop the producers, read everything again, and return the history."""
+        """Stop the producers, read all partitions again, and return the history."""
         self._stopping.set()
         self._thread.join()
         if self._failure is not None:
@@ -191,7 +191,10 @@ class Workload:
             return None
 
     async def _produce_as(self, client: Client, process: int, producer_id: int, binary: bool) -> None:
-        """Send until the end, or until the outcome of a send, and so the next sequence, is unknown."""
+        """Send batches as one process until the load stops.
+
+        Ends earlier if the outcome of a send is unknown, because the next sequence is then unknown, too.
+        """
         sequences = dict.fromkeys(range(self._partitions), 0)
         numbers = count()
         while not self._stopping.is_set():
@@ -228,7 +231,7 @@ class Workload:
         return (turns + rng.randrange(live)) % self._partitions
 
     async def _send(self, client: Client, partition: int, body: Body) -> tuple[Outcome, int | None]:
-        """Send one batch with its retries, until a definite response or the end of the patience."""
+        """Send one batch with its retries, until a definite response or until ``send_s`` has passed."""
         deadline = time.monotonic() + self._shape.send_s
         in_doubt = False
         while True:
@@ -241,7 +244,7 @@ class Workload:
                 return (Outcome.UNKNOWN if in_doubt else Outcome.FAILED), None
 
     async def _follow(self, client: Client, partition: int, binary: bool) -> None:
-        """Read one partition from its start, and follow its end."""
+        """Read one partition from its start, and then new records until the load stops."""
         process, offset = next(self._processes), 0
         while not self._stopping.is_set():
             invoked_s = time.monotonic()
@@ -255,7 +258,7 @@ class Workload:
             offset = page.next_offset
 
     async def _follow_all(self, client: Client) -> None:
-        """Read all partitions in turn as one process, which can detect torn transactions."""
+        """Read all partitions in turn as one process, so that the checkers can detect torn transactions."""
         process, offsets = next(self._processes), dict.fromkeys(range(self._partitions), 0)
         while not self._stopping.is_set():
             for partition, offset in offsets.items():
@@ -287,7 +290,7 @@ class Workload:
             await self._transactions.produce(client, rival, producer)
 
     def _look_at_rest(self) -> None:
-        """Wait until every transaction has ended, and look at the ends of all partitions."""
+        """Wait until every transaction has ended, and record a look at the end of each partition."""
         if not self._shape.final_read_s:
             return  # the run was aborted
         url = self._urls[0]
@@ -329,7 +332,7 @@ class Workload:
             await asyncio.sleep(client.rng.uniform(0, 0.3))
 
     async def _read_everything(self, client: Client) -> None:
-        """Do the final read. If the end of a log is not reached, its polls count as ordinary polls."""
+        """Do the final read. If it does not reach the end of a log, its polls count as ordinary polls."""
         if not self._shape.final_read_s:
             return  # the run was aborted
         seen = dict.fromkeys(range(self._partitions), -1)
@@ -358,9 +361,10 @@ class Workload:
     async def _read_to_end(
         self, client: Client, partition: int, highest: int, deadline: float, polls: list[Poll]
     ) -> tuple[int, int]:
-        """Read from the start to beyond the highest offset that was seen, if the log has it.
+        """Read a partition from the start to beyond ``highest``, the highest offset that was seen, if the log
+        has it.
 
-        Returns the offset after the last record, and the end of the log; -1 if the end is unknown.
+        Returns the offset after the last record, and the end of the log; the end is -1 if it is unknown.
         """
         process, offset, end = next(self._processes), 0, -1
         while offset <= highest or offset < end or end < 0:
@@ -377,7 +381,7 @@ class Workload:
         return offset, end
 
     async def _refused(self, client: Client, error: RaftlogError) -> bool:
-        """Note a refusal, switch to another broker and pause; return False if a retry cannot help."""
+        """Note a refusal, switch to another broker and pause; return False if a retry cannot succeed."""
         self.refusals[error.code] += 1
         if not error.retryable:
             self.surprises.append(f"{type(error).__name__}: {error} {error.details}")

@@ -53,7 +53,9 @@ def main() -> None:
 
 
 def _complete(app: click.Command) -> None:
-    """Print completions, and no errors: they would appear in the line that the user types."""
+    """Print completions for the shell. Prints no errors: they would appear in the line that the user
+    types.
+    """
     with open(os.devnull, "w") as sys.stderr:
         try:
             app(complete_var=VARIABLE)

@@ -276,7 +276,9 @@ def report(
 def _note_unlisted(
     storage: Storage, catalogue: Catalogue, grace_s: float, *, removes: bool, is_damaged: bool
 ) -> None:
-    """Print the number of files that no manifest lists, and remove the removable files on request."""
+    """Print the number of files that no manifest lists; with ``removes``, remove the files that can be
+    removed safely.
+    """
     from spark_io.archive.unlisted import find_unlisted, removable, remove
 
     found = find_unlisted(storage, now_s=time.time())
@@ -294,9 +296,7 @@ def _note_unlisted(
 
 
 def _write_all(writers: Sequence[TopicWriter], pause_s: float | None) -> None:
-    """Archive the topics once, or with ``pause_s`` repeatedly; then temporary errors do not end the
-    command.
-    """
+    """Archive the topics once; with ``pause_s``, repeatedly, and temporary errors do not end the command."""
     while True:
         begun_s = time.monotonic()
         for one in writers:
@@ -341,7 +341,9 @@ def _seconds(option: str, duration: str) -> float:
 
 @contextmanager
 def _opened(archive: str) -> Iterator[tuple[Storage, Catalogue]]:
-    """Open an archive and its catalogue, and report its errors as errors of brokers are reported."""
+    """Open an archive and its catalogue for a block; errors of the archive are reported like errors of
+    brokers.
+    """
     try:
         import pyarrow as pa
 
@@ -375,7 +377,7 @@ def _opened(archive: str) -> Iterator[tuple[Storage, Catalogue]]:
 
 
 def _in_words(error: Exception) -> str:
-    """Return the message of an error, with options of this command in place of Spark options."""
+    """Return the message of an error, in which options of this command replace Spark's options."""
     text = str(error)
     for of_spark, ours in _OPTIONS_OF_SPARK.items():
         text = text.replace(of_spark, ours)

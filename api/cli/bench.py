@@ -1,8 +1,8 @@
 """Commands that load a running cluster and report throughput and latency: ``bench``.
 
-Batches are prebuilt and responses are not parsed, so that the measurement is about the brokers and not about
-this client. Leaves to others: the loop (``closed_loop``), the connections (``raw_http``), comparisons with
-other systems (``bench``).
+Batches are built before the load begins, and responses are not parsed, so that the results depend on the
+brokers and not on this client. Leaves to others: the loop (``closed_loop``), the connections (``raw_http``),
+comparisons with other systems (``bench``).
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _run(work: Callable[[], Awaitable[tuple[Measured, int]]], topic: str, record
 
 
 def _leaders(server: str, topic: str, partitions: int | None) -> list[tuple[int, str]]:
-    """Return each partition with its leader's address; creates the topic if ``partitions`` is given."""
+    """Return each partition with the address of its leader. Creates the topic if ``partitions`` is given."""
     from raftlog.errors import NoLeader
 
     with connected(server) as client:

@@ -1,4 +1,4 @@
-"""Runs a closed loop of load: a number of connections, each with one request at a time.
+"""Runs a closed loop of load: a number of connections, each with at most one unanswered request.
 
 Decides: how throughput and latency are measured. Leaves to others: the contents of a request.
 """
@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 class Connection(Protocol):
-    """One client's connection to one stream (a partition, a NATS stream, ...)."""
+    """One client's connection to one stream of records (a partition, a NATS stream, ...)."""
 
     async def send(self) -> None:
         """Send one prebuilt batch; return once it is acknowledged."""
@@ -24,7 +24,7 @@ class Connection(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The result of one round of load. Latencies are per request, in milliseconds."""
+    """The throughput and latency of one round of load. Latencies are per request, in milliseconds."""
 
     records_per_s: float
     p50_ms: float
@@ -35,8 +35,8 @@ class Measured:
 async def run(
     connections: Sequence[Connection], *, records: int, seconds: float, requests_max: int | None = None
 ) -> Measured:
-    """Load for ``seconds`` or until ``requests_max`` are acknowledged; each request has ``records``
-    records.
+    """Send requests for ``seconds``, or until ``requests_max`` requests are acknowledged. Each request has
+    ``records`` records.
     """
     for connection in connections:
         await connection.send()  # each connection is warmed up before the clock starts
@@ -57,7 +57,7 @@ async def run(
 
 
 def measured(latencies: list[float], *, records: int, took_s: float) -> Measured:
-    """Compute the figures of one round; ``latencies`` are in seconds."""
+    """Compute throughput and latency percentiles of one round; ``latencies`` are in seconds."""
     latencies.sort()
     return Measured(
         records_per_s=records / took_s,
@@ -68,5 +68,5 @@ def measured(latencies: list[float], *, records: int, took_s: float) -> Measured
 
 
 def percentile(rising: Sequence[float], percent: int) -> float:
-    """Return the value that this percentage of the values does not exceed; 0 without values."""
+    """Return the least value that at least ``percent`` of the values do not exceed; 0 without values."""
     return 0.0 if not rising else rising[min(len(rising) - 1, len(rising) * percent // 100)]

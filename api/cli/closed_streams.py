@@ -1,4 +1,6 @@
-"""Replaces closed standard streams, as of ``raftlog consume orders >&-``, and escapes unknown characters."""
+"""Replaces standard streams that are closed (as by ``raftlog consume orders >&-``), and escapes characters
+that the output cannot encode.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ CLOSED: Final = "standard output is closed; redirect it to a file or to /dev/nul
 
 
 def replace_closed_streams() -> None:
-    """Occupy the descriptors of closed standard streams, which the next files and sockets would get
-    otherwise.
+    """Occupy the descriptors of closed standard streams; otherwise the next files and sockets would get these
+    descriptors.
     """
     if None not in (sys.stdin, sys.stdout, sys.stderr):
         return
@@ -26,14 +28,16 @@ def replace_closed_streams() -> None:
 
 
 def escape_unknown_characters() -> None:
-    """Escape characters that the encoding of standard output or error lacks, for example as ``\\u65e5``."""
+    """Escape characters that the encoding of standard output or standard error lacks, for example as
+    ``\\u65e5``.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 class OutputClosed(OSError):
-    """A command wrote to its standard output, which is closed."""
+    """The standard output of a command is closed, but the command wrote to it."""
 
 
 class ClosedOutput:
@@ -41,7 +45,7 @@ class ClosedOutput:
 
     @property
     def buffer(self) -> ClosedOutput:
-        """The stream of bytes, which is closed, too."""
+        """The binary stream of this output, which is closed, too."""
         return self
 
     def write(self, _: object) -> int:

@@ -1,6 +1,7 @@
-"""Names all commands, and imports their modules when they are called.
+"""Names all commands, and imports the module of a command when the command is called.
 
-Help for all commands needs only the names and texts here, so no command waits for the imports of another.
+Help for all commands needs only the names and texts in this module, so no command waits for the imports of
+another command.
 """
 
 from __future__ import annotations
@@ -388,7 +389,9 @@ class _Group(click.Group):
         return name, _imported(full_name) if full_name in _COMMANDS else command, rest
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the called command. A signal ends it with the exit code that shells report."""
+        """Run the called command. If a signal ends the command, exit with the code that shells report for the
+        signal.
+        """
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -406,7 +409,7 @@ def _imported(full_name: str) -> click.Command:
 
 
 def every_command() -> Iterator[tuple[str, click.Command]]:
-    """Each command with its full name, such as ``topic list``."""
+    """Yield each command with its full name, such as ``topic list``."""
     for full_name in _COMMANDS:
         yield full_name, _imported(full_name)
 
@@ -445,7 +448,7 @@ def app() -> None:
 
 
 def _all_commands() -> None:
-    """Add commands that only have a name and a line of help; a call imports the real command."""
+    """Add every command as a name and a line of help; a call imports the real command."""
     groups: dict[str, click.Group] = {"": app}
     for name, (_, _, summary) in _COMMANDS.items():
         group, _, last = name.rpartition(" ")

@@ -1,12 +1,12 @@
-"""Adds the common options of commands.
+"""Adds the common options to commands.
 
 Decides: which commands have which common option. All commands have ``--output`` and ``--color``, commands
-about a cluster ``--context``, and commands that list, describe or check ``--watch``. The values are in the
-context of the command, where output and addresses are chosen; commands do not declare them.
+about a cluster ``--context``, and commands that list, describe or check ``--watch``. The values are stored in
+the context of the command, where output and addresses are chosen; commands do not declare these options.
 
-``--watch`` repeats a command's result. A terminal is cleared before each result; a pipe gets one result after
-the other. One round runs at a time, and the next round begins after a pause, so that slow brokers are not
-asked more often. If no broker can be reached, the error is shown, and the next round tries again.
+``--watch`` repeats a command. A terminal is cleared before each result; a pipe gets one result after the
+other. The next round begins after a pause that follows the previous round, so that slow brokers do not get
+more requests. If no broker can be reached, the error is shown, and the next round tries again.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from api.cli.output import (
 from api.cli.parameters import Choice, FiniteNumber, names_of
 
 WATCHED: Final = frozenset({"list", "describe", "health"})
-"""Last words of the names of commands that only read."""
+"""The last words in the names of commands that can be repeated with ``--watch``."""
 _SIGNALLED: Final = 128  # plus the number of the signal
 _CLEAR: Final = "\x1b[H\x1b[2J"  # earlier output stays in the scrollback
 
 
 def with_common_options(full_name: str, command: click.Command) -> click.Command:
-    """Return the command with its common options added."""
+    """Return the command after the common options were added to it."""
     server = next((each for each in command.params if each.name == "server"), None)
     if server is not None and server.default is not None:
         server.callback = _chosen_address
@@ -103,7 +103,7 @@ def _watch_option() -> click.Option:
 
 
 def _chosen_address(context: click.Context, server: click.Parameter, url: str) -> str:
-    """Return the address of the cluster: of an option, the environment, a context, or this machine."""
+    """Return the address of the cluster. Sources: an option, the environment, a context, or this machine."""
     is_given, is_set = (
         context.get_parameter_source("server") is source
         for source in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
@@ -125,7 +125,9 @@ def _kept(key: str) -> Callable[[click.Context, click.Parameter, object], None]:
 
 
 def _repeated(command: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a command with an argument ``watch_s``: the pause between rounds, or ``None`` for one round."""
+    """Wrap a command with an argument ``watch_s``: the pause between rounds in seconds, or ``None`` for one
+    round.
+    """
 
     @wraps(command)
     def run(*, watch_s: float | None, **options: object) -> None:
@@ -155,7 +157,7 @@ def _watch(show_once: Callable[[], None], pause_s: float) -> None:
 
 
 class _Picture(io.StringIO):
-    """Collected output, with colours if it goes to a terminal."""
+    """Collected output of one round, with colours if a terminal will show it."""
 
     def __init__(self, *, is_terminal: bool) -> None:
         super().__init__()
@@ -167,7 +169,7 @@ class _Picture(io.StringIO):
 
 
 def _round(show_once: Callable[[], None]) -> int:
-    """Run the command, write its result in one piece, and return the exit code of the command."""
+    """Run one round: run the command, write its result in one piece, and return its exit code."""
     is_terminal = sys.stdout.isatty()
     collected, code = _Picture(is_terminal=is_terminal), 0
     with ExitStack() as redirected:

@@ -1,6 +1,7 @@
-"""Completes commands in shells: prints the scripts, and finds the names of topics, groups and contexts.
+"""Completes commands in shells: prints the scripts for shells, and finds the names of topics, groups and
+contexts.
 
-Decides: that completion is fast and silent: it asks the first broker that answers, for at most a second, and
+Decides: that completion is fast and silent. It asks the first broker that answers, for at most a second, and
 completes nothing after an error. Leaves to others: commands and options (click), and the choice of the
 cluster (``common_options``).
 """
@@ -25,7 +26,7 @@ _NAMES_MAX: Final = 1000
 
 
 class Shell(enum.StrEnum):
-    """Shells with completion."""
+    """The shells for which completion is available."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -57,7 +58,9 @@ def completion(shell: Annotated[Shell, Argument(help="The shell.")]) -> None:
 
 
 def names(kind: str, context: click.Context, incomplete: str) -> list[str]:
-    """Return the names of a kind that begin with ``incomplete``; empty if no broker answers in time."""
+    """Return the names of a ``kind`` (such as topics) that begin with ``incomplete``; empty if no broker
+    answers in time.
+    """
     found: list[str] = []
     thread = threading.Thread(target=_collect, args=(kind, context.params.get("server"), found), daemon=True)
     thread.start()
@@ -73,7 +76,9 @@ def _collect(kind: str, server: object, found: list[str]) -> None:
 
 
 def _listed(kind: str, server: str) -> Sequence[str]:
-    """Return the first names in a list of the cluster, from the first of its addresses that answers."""
+    """Return the first names in a list of the cluster, from the first broker at its addresses that
+    answers.
+    """
     from raftlog.client.options import broker_urls
     from raftlog.wire import groups, topics
 

@@ -30,8 +30,8 @@ def connected(server: str, rack: str | None = None) -> Iterator[Client]:
 
     If a topic does not exist, the error suggests the most similar name.
 
-    The first request separates two waits: if no broker is reachable, the command fails after seconds; if a
-    partition has no leader at the moment, it waits longer.
+    The first request separates two waits. If no broker is reachable, the command fails after seconds; if a
+    partition has no leader at the moment, the command waits longer.
     """
     with tls_only_for(server):
         from raftlog.client import Client
@@ -73,7 +73,7 @@ def reading(server: str) -> Iterator[Reading]:
 
 
 def unreachable(server: str, error: RaftlogError) -> NotSent:
-    """The error for a cluster of which no broker answers."""
+    """The error for a cluster in which no broker answers."""
     return NotSent(
         f"no broker answers at {server}; start a cluster with `raftlog dev`, "
         f"or give the address of a broker with --server or RAFTLOG_URL ({error})"

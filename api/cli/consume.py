@@ -125,7 +125,7 @@ RackOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
-    """The requested messages: existing ones up to ``end``, with ``follow`` also new ones."""
+    """The requested range of messages: up to ``end``, and with ``follow`` also new messages."""
 
     partitions: Sequence[tuple[str, int]]
     start: Position
@@ -208,7 +208,7 @@ def _chosen_form(form: str | None) -> str:
 
 
 def _renderer(form: str, topics: Sequence[str], preset: str | None) -> Render:
-    """Check the options that no broker checks; return the function that writes messages."""
+    """Check the options that no broker checks; return the function that formats messages."""
     from api.cli.message_format import renderer
     from raftlog.client.options import reader_preset
 
@@ -284,9 +284,9 @@ def _print_until_the_end(
 ) -> None:
     """Print messages until the current ends of the topics, ``max_count`` messages, or a signal.
 
-    With ``follow`` the ends do not count. Each message is committed after it was written: a command that is
-    killed prints some messages again in its next run. With the delivery ``at_most_once`` it is committed
-    before, so a partly written message is lost.
+    With ``follow`` the printing continues beyond the ends. Each message is committed after it was written, so
+    a command that is killed prints some messages again in its next run. With the delivery ``at_most_once``
+    each message is committed before it is written, so a partly written message is lost.
     """
     from raftlog.client.worker.run import stopped_by_signals
 
@@ -315,7 +315,7 @@ def _ends(client: Client, topics: Sequence[str]) -> dict[TopicPartition, int]:
 
 
 def _is_at_end(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
-    """Return whether this member has printed all messages up to ``ends`` of its partitions."""
+    """Return whether this member has printed all messages below ``ends`` in its partitions."""
     positions = consumer.positions
     return consumer.is_assigned and all(
         target in positions and positions[target] >= ends.get(target, 0) for target in consumer.assignment
@@ -350,7 +350,7 @@ async def _print(server: str, wanted: _Wanted, render: Render) -> None:
 
 
 class _Skips:
-    """Reports skipped offsets, and at the end their total."""
+    """Reports skipped offsets when they are found, and their total at the end."""
 
     def __init__(self) -> None:
         self._counts: list[int] = []
@@ -372,7 +372,7 @@ class _Skips:
 
 
 def _with_remedy(error: UndecodableBatch) -> UndecodableBatch:
-    """Return the error with the helpful options in its message."""
+    """Return the error; its message then names the options that help."""
     topic, partition, offset, following = (
         error.details[name] for name in ("topic", "partition", "offset", "next_offset")
     )
@@ -401,7 +401,9 @@ def _check_missing(missing: str | None, group: str | None, follow: bool) -> None
 
 
 def _check_group_options(partition: int | None, start: str, end: str | None, skip_undecodable: bool) -> None:
-    """Refuse options that conflict with a group, whose members get their partitions and positions from it."""
+    """Refuse options that conflict with ``--group``: a group gives its members their partitions and
+    positions.
+    """
     if start not in ("earliest", "latest"):
         wrong_usage(
             f"--from {start} and --group exclude each other; use earliest or latest for partitions without a "

@@ -1,11 +1,12 @@
 """Stores contexts, which are names for clusters, in the user's configuration folder.
 
 The file ``contexts.json`` has the address of each cluster, and the name of the context in use. Each context
-is an object; its other fields, for example credentials, are kept unchanged. Only the owner of the file may
-read it.
+is a JSON object; its other fields, for example credentials, are kept unchanged. Only the owner of the file
+may read it.
 
-Decides: which cluster a command uses. The option ``--server`` comes first, then the option ``--context``,
-``RAFTLOG_URL``, ``RAFTLOG_CONTEXT``, the context in use, and this machine.
+Decides: which cluster a command uses. The first of these sources that is set decides: the option
+``--server``, the option ``--context``, ``RAFTLOG_URL``, ``RAFTLOG_CONTEXT``, the context in use, and this
+machine.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ FOLDER_MODE = 0o700
 
 
 class InvalidContexts(ValueError):
-    """The file or a name is not valid. The message has the remedy."""
+    """The file of contexts, or the name of a context, is not valid. The message has the remedy."""
 
 
 class NoFolder(InvalidContexts):
@@ -71,9 +72,9 @@ def contexts_path() -> Path:
 
 
 def address_of_context(name: str | None) -> str | None:
-    """Return the URL of a context, or of the current one; ``None`` without one.
+    """Return the address of a context, or of the current context if ``name`` is None.
 
-    Raises ``InvalidContexts``.
+    Returns ``None`` if there is no current context. Raises ``InvalidContexts``.
     """
     contexts = read_contexts()
     chosen = contexts.current if name is None else name
@@ -81,7 +82,7 @@ def address_of_context(name: str | None) -> str | None:
 
 
 def read_contexts() -> Contexts:
-    """Read the contexts; none without a file. Raises ``InvalidContexts``."""
+    """Read the contexts; if the file does not exist, there are none. Raises ``InvalidContexts``."""
     import json
 
     try:
@@ -102,7 +103,9 @@ def read_contexts() -> Contexts:
 
 @contextmanager
 def changed_contexts() -> Iterator[Contexts]:
-    """Read the contexts, and write them after the block; other processes that change them wait."""
+    """Read the contexts for a block, and write them after the block. Other processes that change them
+    wait.
+    """
     import fcntl
 
     path = Path(os.path.realpath(contexts_path()))  # if the file is a link, its target is replaced
@@ -118,7 +121,7 @@ def changed_contexts() -> Iterator[Contexts]:
 
 
 def _write(path: Path, contexts: Contexts) -> None:
-    """Replace the file; readers see the old or the new file."""
+    """Replace the file atomically: readers see the old or the new file."""
     import json
 
     new = path.with_name(f"{path.name}.{os.getpid()}")

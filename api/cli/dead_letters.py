@@ -181,7 +181,7 @@ def _end_not_open(ids: Sequence[str], topic: str, group: str) -> NoReturn:
 
 @contextmanager
 def _topics_named(topic: str, group: str) -> Iterator[None]:
-    """Turn the error for a missing topic of the group into one that says how the topic is created."""
+    """Replace the error for a missing topic of the group by an error that says how the topic is created."""
     try:
         yield
     except TopicNotFound as error:
@@ -238,7 +238,7 @@ def _write_letter(letter: DeadLetter) -> None:
 
 
 def _in_json(letter: DeadLetter, *, has_value: bool) -> Row:
-    """A dead letter as JSON, as in the response of a broker."""
+    """Return a dead letter as JSON, as in the response of a broker."""
     from api.resources.json_values import ABSENT, as_it_looks, headers_in_json, key_in_json
 
     key, key_encoding = key_in_json(letter.key)

@@ -1,11 +1,12 @@
 """Finds the problems of a cluster in its lists of brokers and partitions.
 
-Problems of a broker: it is down and not decommissioned, does not answer, is not ready, has no room for
-records, has closed replicas, or cannot open new replicas. Problems of a partition: it has no leader; its
-replicas are offline or not in sync; it is of an internal topic that was created when the cluster was smaller,
-and waits for replicas; a transaction that should have ended holds back its readers; or retention keeps
-records only because they are not archived. The module also finds why the replicas of a broker that is down
-cannot be restored on others. A broker's metrics and readiness have what the broker reports about itself.
+A broker has a problem if it is down and not decommissioned, does not answer, is not ready, has no room for
+records, has closed replicas, or cannot open new replicas. A partition has a problem if it has no leader, or
+if its replicas are offline or not in sync. Further problems of a partition: it belongs to an internal topic
+that was created when the cluster was smaller, and waits for replicas; a transaction that should have ended
+holds back its readers; or retention keeps records only because they are not archived. The module also finds
+why the replicas of a broker that is down cannot be restored on other brokers. A broker's metrics and
+readiness have what the broker reports about itself.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _TIMEOUT_S = 3.0
 
 @dataclass(slots=True)
 class Health:
-    """Brokers with their free space, and partitions as topic/partition, by problem."""
+    """The problems of a cluster: brokers with their free space, and partitions as topic/partition, by
+    problem.
+    """
 
     brokers: list[Row]
     down: list[int]
@@ -51,11 +54,11 @@ class Health:
 
     @property
     def is_healthy(self) -> bool:
-        """Whether there is no problem."""
+        """Whether the cluster has no problem."""
         return not self.problems
 
     def as_json(self) -> dict[str, object]:
-        """Return all results."""
+        """Return all problems and counts as JSON."""
         return {
             "healthy": self.is_healthy,
             "brokers": self.brokers,
@@ -74,7 +77,9 @@ class Health:
         }
 
     def add_broker(self, broker: int, url: str, told: BrokerHealth | None) -> None:
-        """Note the problems of a broker that is alive; ``told`` is its health, None if it does not answer."""
+        """Note the problems of a broker that is alive. ``told`` is its own report of its health, None if it
+        does not answer.
+        """
         if told is None:
             self.problems.append(f"broker {broker} is alive but does not answer at {url}")
             return
@@ -94,7 +99,7 @@ class Health:
             self.problems.append(f"broker {broker} has {closed}; its log says why")
 
     def add(self, topic: str, partition: PartitionDescription, *, is_internal: bool = False) -> None:
-        """Count a partition and note its problems."""
+        """Count a partition, and note the problems of the partition."""
         name = f"{topic}/{partition.partition}"
         self.partitions += 1
         lagging = sorted({*partition.replicas} - {*partition.in_sync})
@@ -134,7 +139,9 @@ class Health:
             self.problems.append(f"{name} on broker {replica.broker_id} is offline: {replica.reason}")
 
     def add_refused(self, refused: Iterable[RefusedReplica]) -> None:
-        """Note the new replicas that brokers could not open: one problem for each such broker."""
+        """Note the new replicas that brokers could not open. All such replicas of a broker are one
+        problem.
+        """
         first: dict[int, RefusedReplica] = {}
         for one in refused:
             first.setdefault(one.broker, one)
@@ -146,7 +153,9 @@ class Health:
             )
 
     def _obstacle(self, partition: PartitionDescription) -> str:
-        """Return why replicas on brokers that are down cannot be restored on others; empty if they can."""
+        """Return why the replicas of a partition on brokers that are down cannot be restored on other
+        brokers; empty if they can.
+        """
         wanted = _wanted(partition)
         down = {*self.down} if partition.leader is not None else {*self.down} | self.silent
         lost = sorted({*wanted} & down)
@@ -205,7 +214,7 @@ def _told(url: str) -> BrokerHealth | None:
 
 
 def _wanted(partition: PartitionDescription) -> list[int]:
-    """Return the replicas that a partition has, or will have after the current move."""
+    """Return the brokers that have the replicas of a partition, or will have them after the current move."""
     return partition.replicas if partition.reassignment is None else partition.reassignment.target
 
 

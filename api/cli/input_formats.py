@@ -1,4 +1,5 @@
-"""Defines the input formats of ``produce``: how an input is split, and how a part becomes a record.
+"""Defines the input formats of ``produce``: how an input is split into parts, and how a part becomes a
+record.
 
 Decides: which options a format takes. Leaves to others: lines (``lines``), values (``own_values``).
 """
@@ -23,14 +24,16 @@ Blocks = Iterator[list[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class InputFormat:
-    """The functions that split an input into blocks of lines or rows, and that make a record of each."""
+    """The two functions of an input format: one splits an input into blocks of lines or rows, one makes a
+    record of a line or row.
+    """
 
     blocks: Callable[[BufferedReader], Blocks]
     parse: Parse
 
 
 def input_format(form: Lines, given: InputOptions) -> InputFormat:
-    """Return the format with its options. Options of other formats are wrong usage."""
+    """Return the input format with its options. An option of another format is wrong usage."""
     make, takes = _FORMATS[form]
     for option in fields(given):
         if getattr(given, option.name) not in (None, False) and option.name not in takes:

@@ -1,4 +1,4 @@
-"""Declares the options of ``produce`` about its input, in a module that help can import quickly."""
+"""Declares the options of ``produce`` about its input. The module imports little, so that help is fast."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class Lines(enum.StrEnum):
-    """The format of the lines of an input."""
+    """The formats of a line in the input of ``produce``."""
 
     VALUE = "value"
     JSON = "json"
@@ -16,7 +16,7 @@ class Lines(enum.StrEnum):
 
 
 class Types(enum.StrEnum):
-    """The types of the cells of CSV."""
+    """The choice whether cells of CSV are typed or are texts."""
 
     TEXT = "text"
     JSON = "json"
@@ -24,7 +24,9 @@ class Types(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InputOptions:
-    """The options as given; None and False are options that are not given."""
+    """The options of ``produce`` about its input, as given; None and False mean that an option was not
+    given.
+    """
 
     key: str | None = None
     key_separator: str | None = None

@@ -80,7 +80,7 @@ def segment(
 
 
 def _print_records(filesystem: Filesystem, path: str, first: int, limit: int | None) -> bool:
-    """Write records while they are read; return whether all requested records could be read."""
+    """Print records while they are read; return whether all requested records could be read."""
     from itertools import islice
 
     from api.cli.message_format import json_line

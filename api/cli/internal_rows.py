@@ -23,7 +23,9 @@ _KINDS: Final[Mapping[str, KeyedRecords[Any, Any]]] = {
 
 
 def readable(message: Message) -> Message:
-    """Return the message with its key and value in JSON; unchanged if this version does not know its kind."""
+    """Return the message with its key and value as JSON; unchanged if this version of raftlog does not know
+    the kind of record.
+    """
     kinds = _KINDS.get(message.topic)
     try:
         row = None if kinds is None else kinds.decoded(message.key, message.value)

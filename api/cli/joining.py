@@ -96,7 +96,7 @@ def join(
 
 @dataclass(frozen=True, slots=True)
 class _Joining:
-    """The options of a broker that joins."""
+    """The options of ``cluster join`` about the new broker."""
 
     token: str
     secret_file: Path
@@ -108,7 +108,7 @@ class _Joining:
 
 
 def _join(joining: _Joining, data: Path) -> tuple[BrokerAdmitted, Path]:
-    """Admit the broker, and write its files; return the cluster's response, and the path of the settings."""
+    """Admit the broker and write its files; return the cluster's response, and the path of the settings."""
     from broker.cluster_files import check_new, create_joined, read_secret
     from raftlog.wire.joining import AdmitBroker, is_signed, read_token, with_proof
 
@@ -146,8 +146,8 @@ def _join(joining: _Joining, data: Path) -> tuple[BrokerAdmitted, Path]:
 
 
 def _admission_id(request: AdmitBroker) -> str:
-    """Return the admission id of a token and options: repeated commands have equal ids and admit one
-    broker.
+    """Return the admission id for a token and options. Repeated commands have equal ids, so the cluster
+    admits one broker.
     """
     return hashlib.sha256(msgspec.json.encode(request)).hexdigest()[:32]
 

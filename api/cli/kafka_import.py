@@ -183,7 +183,9 @@ async def _target(client: AsyncClient, source: Source, wanted: _Wanted) -> Topic
 
 
 def _settings(of_kafka: Mapping[str, str]) -> dict[str, str | int]:
-    """Return the settings of a new topic: the retention of Kafka, and room for the largest record there."""
+    """Return the settings of a new topic: Kafka's retention, and room for the largest record of Kafka's
+    topic.
+    """
     kept: dict[str, str | int] = {name: of_kafka[name] for name in _KEPT if name in of_kafka}
     largest = int(of_kafka.get("max.message.bytes", 0)) + (64 << 10)
     if largest > (1 << 20) + (64 << 10):
@@ -277,7 +279,9 @@ def _show(result: _Result) -> None:
 
 @contextmanager
 def _stopped(follows: bool) -> Iterator[asyncio.Event]:
-    """Yield an event that signals set, if signals are the way to end; otherwise signals interrupt."""
+    """Yield an event that a signal sets, if only a signal ends the command (``follows``); otherwise signals
+    interrupt.
+    """
     stopped, loop, signals = asyncio.Event(), asyncio.get_running_loop(), stop_signals() if follows else ()
     for number in signals:
         loop.add_signal_handler(number, stopped.set)
@@ -292,7 +296,7 @@ def _stopped(follows: bool) -> Iterator[asyncio.Event]:
 
 @contextmanager
 def _progress() -> Iterator[Progress]:
-    """Show a counter with the rate on a terminal."""
+    """Show a counter of records with the rate on a terminal."""
     if not sys.stderr.isatty():
         yield lambda found: None
         return

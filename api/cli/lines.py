@@ -1,7 +1,7 @@
-"""Reads lines of a file or a pipe as records, or all of it as one record.
+"""Reads the lines of a file or a pipe as records, or the whole input as one record.
 
-Decides: the end of a line (a line feed, which is not part of the record) and the record in its bytes, with a
-key separator or as JSON. Bytes are decoded only where needed: values may be binary.
+Decides: where a line ends (at a line feed, which is not part of the record), and how the bytes of a line
+become a record: with a key separator, or as JSON. Bytes are decoded only where needed: values may be binary.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ Headers = tuple[tuple[str, bytes | None], ...]
 Fields = tuple[bytes | None, bytes | None, Headers, int | None, int | None]
 """Value, key, headers, timestamp and partition of a record: a plain tuple, since millions are created."""
 Parse = Callable[[bytes], Fields | None]
-"""Parses a line into a record; ``None`` for a line to be skipped. Raises ``InvalidRequest``."""
+"""A function that parses a line into a record; ``None`` means that the line is skipped. Raises
+``InvalidRequest``.
+"""
 
 
 class JsonLine(bodies.NewRecord):
-    """A record as JSON, one per line: of a JSON produce, or of the output of ``consume --format json``.
+    """A record as a JSON object in one line: as in a JSON produce, or in the output of ``consume --format
+    json``.
 
     A line with an ``offset`` was consumed: ``topic``, ``partition`` and ``offset`` name its source, and
     ``record_crc`` is the checksum of the record stored there.
@@ -38,7 +41,7 @@ class JsonLine(bodies.NewRecord):
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A format whose lines are values; all records have ``key``, if it is given."""
+    """A format whose lines are values. If ``key`` is given, all records have this key."""
 
     key: bytes | None = None
 
@@ -118,8 +121,8 @@ def bounded(parse: Parse) -> Parse:
 
 
 def with_keys(parse: Parse) -> Parse:
-    """Wrap a parser so that it raises ``InvalidRecord`` for records without a key (compacted topics need
-    keys).
+    """Wrap a parser so that it raises ``InvalidRecord`` for a record without a key, which compacted topics
+    refuse.
     """
 
     def parse_with_key(line: bytes) -> Fields | None:
@@ -137,7 +140,7 @@ def with_keys(parse: Parse) -> Parse:
 def blocks_of_lines(source: BufferedReader) -> Iterator[list[bytes]]:
     """Yield the lines of a source in blocks, each block as soon as it is available.
 
-    A line that is too long for a record is the last of its block, and is yielded before its end has been
+    A line that is longer than any record is the last line of its block. It is yielded before its end has been
     read; the rest of the line is skipped.
     """
     rest, block = b"", source.read1(BLOCK_BYTES)
@@ -157,7 +160,9 @@ def blocks_of_lines(source: BufferedReader) -> Iterator[list[bytes]]:
 
 
 def _behind_line(source: BufferedReader) -> bytes:
-    """Read past the end of the current line; return some bytes of the next lines, empty at the end."""
+    """Read beyond the end of the current line; return some bytes of the next lines, empty at the end of the
+    source.
+    """
     while block := source.read1(BLOCK_BYTES):
         _, found, rest = block.partition(b"\n")
         if found:
@@ -166,5 +171,5 @@ def _behind_line(source: BufferedReader) -> bytes:
 
 
 def whole(source: BufferedReader) -> Iterator[list[bytes]]:
-    """Yield the whole source as one line, up to one byte more than the largest record."""
+    """Yield the whole source as one line. Stops one byte after the size of the largest record."""
     yield [source.read(LINE_BYTES_MAX + 1)]

@@ -58,7 +58,7 @@ DataOption = Annotated[Path, Option("--data", help="Directory of the cluster's s
 
 
 class LogFormat(enum.StrEnum):
-    """The formats of the log: the setting ``log_format``."""
+    """The formats of the broker's log: the values of the setting ``log_format``."""
 
     TEXT = "text"
     JSON = "json"
@@ -211,7 +211,9 @@ def dev(
 
 
 def _existing(data: Path, brokers: int | None, http_port: int | None, racks: list[str] | None) -> list[Path]:
-    """Return the settings files of a cluster. Raises if the cluster has other parameters than requested."""
+    """Return the settings files of the cluster in ``data``. Raises an error if the cluster has other
+    parameters than requested.
+    """
     from broker.settings import load_settings
 
     ids = existing_brokers(data)
@@ -245,7 +247,9 @@ def _ports(found: Sequence[Machine]) -> list[int]:
 
 
 def _check_free(ports: list[int]) -> None:
-    """Refuse ports in use: responses of other programs would be taken for those of the new brokers."""
+    """Refuse ports that another program uses: its responses would be taken for responses of the new
+    brokers.
+    """
     for port in ports:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -262,8 +266,8 @@ def _check_free(ports: list[int]) -> None:
 class StopSignal:
     """Notes whether Ctrl-C, SIGTERM or the end of the terminal has come.
 
-    Signals do not interrupt the code; it checks this object. An exception between two steps could leave
-    brokers running.
+    A signal does not interrupt the code, which checks this object instead: an exception between two steps
+    could leave brokers running.
     """
 
     def __init__(self) -> None:
@@ -284,7 +288,7 @@ class StopSignal:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A broker and its process."""
+    """A broker that was started, and its process."""
 
     broker_id: int
     url: str
@@ -293,12 +297,12 @@ class Started:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process has ended."""
+        """Whether the broker's process has ended."""
         return self.process.poll() is not None
 
     @property
     def end(self) -> str:
-        """The message that says how the broker ended, and how to start it."""
+        """A message that says how the broker ended, and how to start it again."""
         status = self.process.returncode
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         command = shlex.join(["raftlog", "serve", "--config", str(self.config)])
@@ -349,7 +353,7 @@ def _all_ready(started: list[Started], stop: StopSignal) -> bool:
 
 
 def _is_ready(url: str) -> bool:
-    """Return whether a broker takes requests; the request ignores the proxies of the environment."""
+    """Return whether a broker accepts requests. The check ignores the proxies in environment variables."""
     from http.client import HTTPException
 
     from api.cli.reading import answer_of, opened
@@ -362,7 +366,7 @@ def _is_ready(url: str) -> bool:
 
 
 def _watch(started: list[Started], stop: StopSignal) -> int:
-    """Wait for a signal, or until no broker is left."""
+    """Wait for a signal, or until no broker runs; return the exit code."""
     running = list(started)
     while running and not stop.has_come:
         for broker in running:

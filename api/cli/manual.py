@@ -38,7 +38,7 @@ def man(
 
 
 def page(name: str, command: click.Command, others: list[str]) -> str:
-    """Return the manual page of a command in roff; ``others`` are the commands that it refers to."""
+    """Return the manual page of a command in roff; ``others`` are the commands that the page refers to."""
     context = click.Context(command, info_name=name)
     paragraphs = cleandoc(command.help or "").split("\n\n")  # Python 3.13 does this itself
     lines = [f'.TH "{name.replace(" ", "-").upper()}" 1 "" "raftlog" "raftlog"', ".SH NAME"]
@@ -72,6 +72,6 @@ def _term(term: str, text: str) -> Iterator[str]:
 
 
 def _roff(text: str) -> str:
-    """Escape a text for roff."""
+    """Escape a text for roff, the format of manual pages."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped

@@ -1,8 +1,8 @@
-r"""Formats a consumed message: its value, a JSON object, or a text with fields.
+r"""Formats a consumed message as its value, as a JSON object, or as a text with fields.
 
 The fields of a text: ``%t`` time, ``%T`` topic, ``%p`` partition, ``%o`` offset, ``%k`` key, ``%v`` value,
 ``%h`` headers as name=value with commas, ``%s`` size of key, value and headers, ``%%`` a per cent sign. Keys
-and values are written unchanged, whatever bytes they contain; null is written as empty.
+and values are written unchanged, whatever bytes they contain; a null key or value is written as empty text.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _FIELD = re.compile(rb"%(.|$)", re.DOTALL)
 
 
 def renderer(form: str, topics: Sequence[str] = ()) -> Render:
-    """Return the function that writes messages of these topics in a format. An invalid format is wrong usage.
+    """Return the function that formats messages of these topics. An invalid format is wrong usage.
 
-    Records of internal topics are decoded; the format ``value`` shows their keys, too.
+    Records of internal topics are decoded; for these the format ``value`` shows the keys, too.
     """
     if any(topic.startswith(INTERNAL) for topic in topics):
         from api.cli.internal_rows import readable
@@ -69,7 +69,7 @@ def _value_line(message: Message) -> bytes:
 
 
 def json_line(record: Message | StoredRecord, place: Mapping[str, object]) -> bytes:
-    """Return a record as a JSON object in one line; ``place`` is its source."""
+    """Return a record as a JSON object in one line. ``place`` names the topic and partition of the record."""
     value, encoding = ABSENT if record.value is None else as_it_looks(record.value, record.offset)
     key, key_encoding = key_in_json(record.key)
     headers, tags, raw = headers_in_json(record.headers)
@@ -96,7 +96,9 @@ def _json_line(message: Message) -> bytes:
 
 
 def _time(message: Message) -> bytes:
-    """Return the time in RFC 3339 in UTC; as milliseconds if it is outside the calendar's range."""
+    """Return the time of a message in RFC 3339 in UTC; in milliseconds if it is outside the calendar's
+    range.
+    """
     try:
         when = _EPOCH + timedelta(milliseconds=message.timestamp_ms)
     except OverflowError:

@@ -1,7 +1,7 @@
 """Reads messages of several partitions as one stream.
 
 Decides: the order of partitions and the end of reading. Existing messages are read one partition after the
-other, so that equal logs give equal output; new messages are read from all partitions at once.
+other, so that equal logs give equal output. New messages are read from all partitions at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raftlog.wire.bodies import SkippedRange
 
 
 class Piece(NamedTuple):
-    """Messages of one partition, and skipped offset ranges between them."""
+    """Messages of one partition, and the skipped ranges of offsets between them."""
 
     partition: AsyncPartition
     messages: list[Message]
@@ -34,7 +34,9 @@ async def present(
     selection: TagSelection | None = None,
     preset: str | None = None,
 ) -> AsyncGenerator[Piece, None]:
-    """Yield all committed messages that exist now, and only those before the position ``to``, if given."""
+    """Yield all committed messages that exist now; if ``to`` is given, only the messages before this
+    position.
+    """
     bytes_max = reader_preset(preset).max_bytes
     ends = await asyncio.gather(*(partition.offset_at("latest") for partition in partitions))
     for partition, high_watermark in zip(partitions, ends, strict=True):
@@ -64,9 +66,9 @@ async def followed(
     selection: TagSelection | None = None,
     preset: str | None = None,
 ) -> AsyncGenerator[Piece, None]:
-    """Yield existing and new messages of all partitions at once, without end.
+    """Yield existing and new messages of all partitions, as they arrive, without end.
 
-    Skips messages below a first offset that does not exist yet.
+    If a partition begins at an offset that does not exist yet, messages below this offset are skipped.
     """
     queue: asyncio.Queue[Piece | RaftlogError] = asyncio.Queue(len(partitions))
 

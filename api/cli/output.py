@@ -43,7 +43,7 @@ EXIT_CODES: Final = {
 
 
 class Format(enum.StrEnum):
-    """The format of results."""
+    """The choice of the format of results."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -103,10 +103,11 @@ def show(
     single: bool = False,
     empty: str = "",
 ) -> None:
-    """Print a result: a table with a column per key, or JSON: ``value``, else the rows (``single``: one row).
+    """Print a result: for people as a table with a column per key, for programs as JSON.
 
-    A table has ``columns``, the most important first; a wide table also has the other columns. Instead of a
-    table without rows, the line ``empty`` is printed.
+    The JSON is ``value`` if it is given, otherwise the rows; with ``single`` it is the only row. A table has
+    ``columns``, the most important first; a wide table also has the other columns. If there are no rows, the
+    line ``empty`` is printed instead of a table.
     """
     if is_json():
         write_json(value if value is not None else rows[0] if single else rows)
@@ -117,7 +118,9 @@ def show(
 
 
 def done(text: str, **value: object) -> None:
-    """Report a change: as a line on standard error for people, or as JSON ``value`` for programs."""
+    """Report that a change was made: ``text`` as a line on standard error for people, or ``value`` as JSON
+    for programs.
+    """
     if is_json():
         write_json(value)
     else:
@@ -125,7 +128,9 @@ def done(text: str, **value: object) -> None:
 
 
 def printed(text: str, **value: object) -> None:
-    """Print a result that is one line, such as an id: ``text`` for people, ``value`` as JSON for programs."""
+    """Print a result that is one line, such as an id: ``text`` for people, or ``value`` as JSON for
+    programs.
+    """
     if is_json():
         write_json(value)
     else:
@@ -133,7 +138,7 @@ def printed(text: str, **value: object) -> None:
 
 
 def show_brokers(brokers: Sequence[BrokerDescription], *, single: bool = False) -> None:
-    """Print brokers."""
+    """Print a table of brokers, or their JSON."""
     import msgspec
 
     columns = ("broker_id", "http", "alive", "draining", "decommissioned", "replicas" if single else "rack")
@@ -165,7 +170,9 @@ def _builtins(struct: object) -> object:
 
 
 def printed_now(text: str, **value: object) -> None:
-    """Print one of several results at once; programs get a line of JSON for each result."""
+    """Print one of several results without waiting for the next results; programs get a line of JSON for each
+    result.
+    """
     if is_json():
         write_json_line(value)
     else:
@@ -174,7 +181,9 @@ def printed_now(text: str, **value: object) -> None:
 
 
 def write_table(rows: Sequence[Row], columns: Sequence[str] = ()) -> None:
-    """Write rows below the names of ``columns``; a wide table also has the other columns."""
+    """Print a table: the names of ``columns``, and below them the rows. A wide table also has the other
+    columns.
+    """
     lines = table_lines(rows, columns, is_wide=chosen_format() is Format.WIDE)
     _write("".join(f"{line}\n" for line in lines))
 
@@ -212,14 +221,14 @@ def _tell(text: str) -> None:
 
 
 def wrong_usage(text: str) -> NoReturn:
-    """Print the error, and end with the exit code of wrong usage."""
+    """Print an error, and end the command with the exit code of wrong usage."""
     problem(f"error: {text}")
     raise click.exceptions.Exit(WRONG_USAGE)
 
 
 @contextmanager
 def options_checked() -> Iterator[None]:
-    """Turn the ``ValueError`` of an invalid option into wrong usage."""
+    """Report a ``ValueError`` in the block as wrong usage, because it comes from an invalid option."""
     try:
         yield
     except ValueError as error:
@@ -228,10 +237,10 @@ def options_checked() -> Iterator[None]:
 
 @contextmanager
 def errors_reported(*, changing: bool = False) -> Iterator[None]:
-    """Turn an error into one line on standard error and its exit code.
+    """Report an error in the block as one line on standard error, and exit with the code of the error.
 
-    With ``changing``, a lost response makes the outcome unknown; without it, the command has reached no
-    broker.
+    With ``changing``, a lost response makes the outcome unknown. Without it, a lost response means that the
+    command has reached no broker.
     """
     try:
         yield
@@ -252,7 +261,9 @@ def errors_reported(*, changing: bool = False) -> Iterator[None]:
 
 
 def reader_has_closed() -> None:
-    """Discard further output after its reader has closed the pipe, even at the end of the interpreter."""
+    """Discard further output after the reader of the pipe has closed it, even at the end of the
+    interpreter.
+    """
     _write_no_more(sys.stdout)
 
 
@@ -261,7 +272,7 @@ def _write_no_more(stream: TextIO) -> None:
 
 
 def exit_code(error: RaftlogError, *, changing: bool) -> int:
-    """Return the exit code of an error."""
+    """Return the exit code of an error; ``changing`` says whether the request may have changed something."""
     if isinstance(error, NotSent) or (isinstance(error, ConnectionLost) and not changing):
         return UNREACHABLE
     return REFUSED if error.is_definite or not changing else UNKNOWN

@@ -1,4 +1,5 @@
-"""Reads lines and rows that are values themselves: JSON values, and rows of CSV; the key is a field.
+"""Reads lines and rows that are values themselves: JSON values, and rows of CSV. The key is a field of the
+value.
 
 Decides: the key and the value of such a line, and which lines are rejected. Leaves to others: lines
 (``lines``), and the handling of rejected lines (``rejects``).
@@ -28,7 +29,9 @@ _WORDS: Final = {"": b"null", "true": b"true", "false": b"false"}
 
 @dataclass(frozen=True, slots=True)
 class JsonValues:
-    """A format whose lines are JSON values; ``key_field`` names the key, with dots between levels."""
+    """A format whose lines are JSON values. ``key_field`` names the field with the key, with dots between
+    levels.
+    """
 
     key_field: str | None = None
     key_is_optional: bool = False
@@ -50,10 +53,10 @@ class JsonValues:
 
 @dataclass(slots=True)
 class CsvValues:
-    """A format whose rows become JSON objects with the names of the columns.
+    """A format whose rows become JSON objects, whose fields have the names of the columns.
 
-    The names are in the first row, unless they are given. Raises ``InvalidRequest`` for invalid names, which
-    no row can correct, and ``InvalidRecord`` for an invalid row.
+    The column names are in the first row, unless they are given. Raises ``InvalidRequest`` for invalid names,
+    which no later row can correct, and ``InvalidRecord`` for an invalid row.
     """
 
     delimiter: str = ","
@@ -83,7 +86,7 @@ class CsvValues:
             raise wrong(f"the row is not CSV: {_reason(error)}") from None
 
     def _name(self, names: Sequence[str]) -> None:
-        """Set the names of the columns; refuses repeated names and a missing key column."""
+        """Set the names of the columns. Refuses repeated names, and names without the column of the key."""
         twice = [name for name, count in Counter(names).items() if count > 1]
         if twice:
             raise InvalidRequest(f"column {twice[0]!r} appears twice; name all columns with --columns")
@@ -110,10 +113,11 @@ class CsvValues:
 
 
 class CsvRows:
-    """Joins the lines of CSV rows, which may have line feeds within quotes; iterates over blocks of rows.
+    """Joins the lines of CSV rows, which may contain line feeds within quotes; iterates over blocks of rows.
 
-    Further lines of such a row are yielded as empty lines, so that indexes in a block still count lines. If a
-    row has no end, only its first line is yielded as a row: the next line begins another row.
+    The second and later lines of a row are yielded as empty lines, so that indexes in a block still count
+    lines. If the quotes of a row have no end, only its first line is yielded as a row, and the next line
+    begins another row.
     """
 
     def __init__(self, blocks: Iterable[list[bytes]], delimiter: str) -> None:
@@ -140,7 +144,7 @@ class CsvRows:
                 rows.append(self._first_line())
 
     def _lines(self) -> Iterator[str]:
-        """Yield the text of lines for a CSV reader."""
+        """Yield lines as text for a reader of CSV."""
         while self._next or self._fill():
             line = self._next.pop()
             self._taken.append(line)
@@ -159,7 +163,7 @@ class CsvRows:
         return row
 
     def _first_line(self) -> bytes:
-        """Return the first line of a row without an end; the other lines are read again."""
+        """Return the first line of a row whose quotes have no end; its other lines are read again as rows."""
         first, *others = self._taken
         self._next += others[::-1]
         self._taken, self._taken_bytes = [], 0
@@ -167,13 +171,13 @@ class CsvRows:
 
 
 def rows_of(blocks: Iterable[list[bytes]], delimiter: str) -> Blocks:
-    """Join the lines of CSV rows, in blocks. Cells may be as long as a record."""
+    """Join the lines of CSV rows, in blocks. A cell may be as long as the largest record."""
     csv.field_size_limit(LINE_BYTES_MAX)
     return iter(CsvRows(blocks, delimiter))
 
 
 def without_mark(blocks: Iterable[list[bytes]]) -> Blocks:
-    """Yield the blocks without a byte order mark at the beginning."""
+    """Yield the blocks; a byte order mark at the beginning of the first block is removed."""
     for number, lines in enumerate(blocks):
         if number == 0:
             lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
@@ -192,14 +196,16 @@ def _reason(error: csv.Error) -> str:
 
 
 def _typed(cell: str) -> object:
-    """Return a number, a boolean or null if the cell is written like that in JSON; otherwise its text."""
+    """Return a number, a boolean or null if the text of the cell is JSON for it; otherwise return the
+    text.
+    """
     if _NUMBER.fullmatch(cell):
         return msgspec.Raw(cell.encode())
     return msgspec.Raw(_WORDS[cell]) if cell in _WORDS else cell
 
 
 def _key_of(value: object, where: str, *, is_optional: bool) -> bytes | None:
-    """Return the bytes of a key: UTF-8 of a text, digits of an integer."""
+    """Return the bytes of a key: the UTF-8 bytes of a text, or the digits of an integer."""
     if value is None:
         if is_optional:
             return None

@@ -29,7 +29,7 @@ _WHOLE: Final = re.compile("-?[0-9]+")  # int() also accepts blanks, underscores
 
 
 class Parameter:
-    """An option or argument, without its type and its default."""
+    """An option or argument of a command, except its type and its default, which are in the signature."""
 
     def __init__(
         self,
@@ -43,10 +43,9 @@ class Parameter:
         completes: str | None = None,
         takes_bytes: bool = False,
     ) -> None:
-        """``completes`` is the kind of names that shells complete, such as ``topics``.
+        """``completes`` is the kind of names with which shells complete the value, such as ``topics``.
 
-        With ``takes_bytes`` a text may have bytes that are not UTF-8; they are encoded like ``os.fsencode``
-        does.
+        With ``takes_bytes`` the value may have bytes that are not UTF-8; it is encoded as by ``os.fsencode``.
         """
         self.names = names
         self.help = help
@@ -64,7 +63,7 @@ class Parameter:
 
 
 def names_of(kind: str) -> Complete:
-    """Return the function that completes names of a kind, such as ``topics``."""
+    """Return the function that completes names of ``kind``, such as ``topics``."""
 
     def names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         from api.cli import completion
@@ -75,22 +74,22 @@ def names_of(kind: str) -> Complete:
 
 
 class Option(Parameter):
-    """An option. Without ``names`` it has the name of the function's parameter."""
+    """An option of a command. Without ``names`` it has the name of the function's parameter."""
 
 
 class Argument(Parameter):
-    """An argument, given by its position."""
+    """An argument of a command, given by its position."""
 
 
 class Choice(click.Choice[enum.StrEnum]):
-    """A choice of an enumeration's values; click uses names."""
+    """A choice among the values of an enumeration; click itself would use the names of its members."""
 
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
         return str(choice)
 
 
 class _Text(click.types.StringParamType):
-    """A text in UTF-8. Other bytes could not be sent."""
+    """The type of a text in UTF-8. Text with other bytes is refused, because it could not be sent."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ANN401
         text = str(super().convert(value, param, ctx))
@@ -102,7 +101,7 @@ class _Text(click.types.StringParamType):
 
 
 class _WholeNumber(click.types.IntParamType):
-    """A whole number in ASCII digits, as in HTTP requests."""
+    """The type of a whole number in ASCII digits, as in HTTP requests."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401
         if isinstance(value, str) and not _WHOLE.fullmatch(value):
@@ -111,11 +110,11 @@ class _WholeNumber(click.types.IntParamType):
 
 
 class _WholeNumberInRange(_WholeNumber, click.IntRange):
-    """A whole number within bounds, which the help shows."""
+    """The type of a whole number within bounds, which the help shows."""
 
 
 class FiniteNumber(click.FloatRange):
-    """A finite number in a range; refuses ``nan``, which click would accept in any range."""
+    """The type of a finite number in a range; refuses ``nan``, which click would accept in any range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
         number = float(super().convert(value, param, ctx))

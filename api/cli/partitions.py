@@ -238,7 +238,9 @@ def _row(partition: PartitionDescription) -> Row:
 
 
 def _waiting(partition: PartitionDescription) -> str:
-    """Return why the partition has no leader or a replica has no vote; empty without a reason."""
+    """Return why the partition has no leader, or why a replica has no vote; empty if there is no such
+    problem.
+    """
     parts = [] if partition.leader else ["no leader"]
     parts += [f"rejoining {partition.rejoining}"] if partition.rejoining else []
     parts += [f"waits for {partition.awaited}"] if partition.awaited else []
@@ -246,7 +248,9 @@ def _waiting(partition: PartitionDescription) -> str:
 
 
 def _state(partition: PartitionDescription) -> str:
-    """Return the progress of a partition's move; without a move, whether the partition takes records."""
+    """Return the progress of a partition's move; if there is no move, whether the partition accepts
+    records.
+    """
     move = partition.reassignment
     if move is None:
         return "settled" if partition.state == "active" else partition.state

@@ -88,7 +88,7 @@ def _read(path: str) -> PlanDescription:
 
 
 def _ended(client: Client, found: PlanDescription) -> PlanDescription:
-    """Wait for the end of a plan; return its last description before the end."""
+    """Wait until the plan has ended; return its last description from before the end."""
     import time
 
     number = found.plan

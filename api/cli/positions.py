@@ -26,7 +26,7 @@ _NAMES = {
 
 
 def parse_position(option: str, text: str) -> Position:
-    """Parse the position in a text. Other texts are wrong usage."""
+    """Parse a text as a position. A text that is not a position is wrong usage."""
     if text in _NAMES:
         return _NAMES[text]
     if _OFFSET.fullmatch(text):

@@ -56,7 +56,7 @@ GC_THRESHOLD = 50_000  # pending records are not garbage, so collecting often wo
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """The options of the producer."""
+    """The options of ``produce`` for the producer."""
 
     delivery: str | None
     acks: str | None
@@ -68,7 +68,9 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The options about lines: file, format, common fields of all records, and rejected lines."""
+    """The options of ``produce`` about lines: file, format, common fields of all records, and rejected
+    lines.
+    """
 
     file: Path
     format: InputFormat
@@ -80,7 +82,9 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The lines of a source and their format, the common fields of all records, and the rejected lines."""
+    """The opened input of ``produce``: its lines and their format, the common fields of all records, and the
+    rejected lines.
+    """
 
     source: BufferedReader
     format: InputFormat
@@ -240,7 +244,9 @@ def produce(
 
 
 def _produce(topic: str, server: str, given: Given, sending: Sending) -> NoReturn:
-    """Send the lines. The file for rejected lines is replaced last, just before sending."""
+    """Send the lines of the input, and exit. The file for rejected lines is replaced just before sending,
+    after all checks.
+    """
     from api.cli.rejects import Rejects
 
     with _source(given.file) as source:
@@ -277,7 +283,9 @@ def _replaced(rejects: Path | None) -> AbstractContextManager[BufferedIOBase | N
 
 
 def _of_topic(form: InputFormat, config: Mapping[str, SettingValue]) -> InputFormat:
-    """Add the topic's checks of single lines to the format; a broker would refuse whole batches."""
+    """Add to the format the checks of single lines that the topic requires; a broker would refuse whole
+    batches.
+    """
     from api.cli.lines import with_keys
 
     is_compacted = "compact" in str(config["cleanup.policy"]).split(",")
@@ -300,7 +308,9 @@ def _producer(client: Client, topic: str, sending: Sending, bytes_max: SettingVa
 
 
 def _batch_bytes(given: str | None, preset: str | None, bytes_max: SettingValue) -> int:
-    """Return the batch size: of the option; else of the preset, or the topic's maximum if that is less."""
+    """Return the batch size in bytes: from the option, else the lesser of the preset's batch size and the
+    topic's maximum.
+    """
     from raftlog.client.options import PRESETS, Preset
     from raftlog.units import size_bytes
 
@@ -341,7 +351,7 @@ def _run(producer: Producer, records: Input, sending: Sending) -> int:
 def _was_interrupted(
     producer: Producer, transaction: Transaction | None, records: Input, tally: Tally
 ) -> bool:
-    """Send, and wait for the outcomes; return whether Ctrl-C ended the wait."""
+    """Send the records and wait for their outcomes; return whether Ctrl-C ended the wait."""
     from raftlog.errors import RaftlogError
 
     try:
@@ -365,7 +375,7 @@ def _was_interrupted(
 
 
 def _outcome(transaction: Transaction | None) -> tuple[str, int]:
-    """Return the line that replaces the summary, empty if none does, and the exit code."""
+    """Return the text that replaces the summary (empty if the summary is printed), and the exit code."""
     if transaction is None or transaction.outcome == "committed":
         return "", 0
     if transaction.outcome == "unknown":
@@ -374,7 +384,7 @@ def _outcome(transaction: Transaction | None) -> tuple[str, int]:
 
 
 def _send_all(producer: Producer | Transaction, records: Input, tally: Tally, advance: Advance) -> None:
-    """Send records until the end of the source or the first failure."""
+    """Send records until the end of the source, or until a record fails."""
     from raftlog.errors import RaftlogError
 
     first_line = 1
@@ -426,7 +436,9 @@ def _send_block(
 
 @contextmanager
 def _progress(source: BufferedReader) -> Iterator[Advance]:
-    """Show a bar with the records and the rate on a terminal, unless the input is typed there."""
+    """Show a progress bar with the number of records and the rate on a terminal, unless the user types the
+    input there.
+    """
     if not sys.stderr.isatty() or source.isatty():
         yield lambda read_bytes, stored: None
         return

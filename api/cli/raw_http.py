@@ -1,6 +1,7 @@
 """Sends prebuilt HTTP requests as raw bytes, and parses only the heads of responses.
 
-For measuring brokers: it neither builds records nor parses bodies. Leaves the load to ``closed_loop``.
+Measures brokers without the cost of building records and parsing bodies. Leaves to others: the load
+(``closed_loop``).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _MEMORY = memoryview(bytearray(READ_BYTES))
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The relevant parts of a response."""
+    """The status, the head and the body size of a response, and the beginning of its body."""
 
     status: int
     head: bytes
@@ -29,13 +30,15 @@ class Answer:
     beginning: bytes  # bytes of the body that arrived with the head
 
     def header(self, name: str) -> int:
-        """Return the value of a header that is a number."""
+        """Return the value of the header ``name``, which is a number."""
         found = self.head.lower().split(f"\r\n{name.lower()}:".encode(), 1)[1]
         return int(found.split(b"\r\n", 1)[0])
 
 
 class HttpConnection(asyncio.BufferedProtocol):
-    """One keep-alive connection with one request at a time; ``send`` repeats the prebuilt request."""
+    """One keep-alive connection to a broker, with one request at a time. ``send`` sends the prebuilt
+    request.
+    """
 
     def __init__(self, request: bytes = b"") -> None:
         self._request = request
@@ -46,16 +49,16 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._done: asyncio.Future[Answer] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the transport."""
+        """Store the transport of the connection."""
         # uvloop's transports have the methods without being subclasses.
         self._transport = cast("asyncio.Transport", transport)
 
     def get_buffer(self, size_hint: int) -> memoryview:
-        """Return one buffer for all reads: bodies are counted, not kept."""
+        """Return the buffer for all reads: the bytes of bodies are counted and overwritten."""
         return _MEMORY
 
     def buffer_updated(self, count: int) -> None:
-        """Handle received bytes; the end of the response ends the wait."""
+        """Count received bytes; when the response is complete, end the wait of ``ask``."""
         if self._answer is None:
             self._head += _MEMORY[:count]
             end = self._head.find(b"\r\n\r\n")
@@ -75,12 +78,14 @@ class HttpConnection(asyncio.BufferedProtocol):
                 self._done.set_result(answer)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Fail the waiting request."""
+        """End the wait of ``ask`` with an error."""
         if self._done is not None and not self._done.done():
             self._done.set_exception(ConnectionError("the broker closed the connection"))
 
     async def ask(self, request: bytes) -> Answer:
-        """Send one request and return its response. Raises ``RuntimeError`` for an error status."""
+        """Send one request and return its response. Raises ``RuntimeError`` if the status of the response is
+        an error.
+        """
         if self._transport is None or self._transport.is_closing():
             raise ConnectionError("the connection is closed")
         self._done = asyncio.get_running_loop().create_future()
@@ -91,7 +96,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         return answer
 
     async def send(self) -> None:
-        """Send the prebuilt request and wait for its response."""
+        """Send the prebuilt request once, and wait for its response."""
         await self.ask(self._request)
 
     async def close(self) -> None:
@@ -101,7 +106,9 @@ class HttpConnection(asyncio.BufferedProtocol):
 
 
 class HttpReader:
-    """Reads one partition in binary batches, with a long poll at its end."""
+    """A connection that reads one partition in binary batches, with a long poll at the end of the
+    partition.
+    """
 
     def __init__(
         self,
@@ -121,17 +128,17 @@ class HttpReader:
         self._offset = 0
 
     async def seek_end(self) -> None:
-        """Continue after the newest record."""
+        """Set the position of the reader to the end of the partition: the next read waits for new records."""
         answer = await self._connection.ask(self._request("latest", "0"))
         self._offset = answer.header(headers.NEXT_OFFSET)
 
     async def seek_start(self) -> None:
-        """Continue at the oldest record."""
+        """Set the position of the reader to the oldest record."""
         answer = await self._connection.ask(self._request("latest", "0"))
         self._offset = answer.header(headers.LOG_START_OFFSET)
 
     async def read(self) -> tuple[int, int]:
-        """Wait for the next records; return the numbers of records and bytes."""
+        """Wait for the next records; return the number of records and of bytes."""
         answer = await self._connection.ask(self._request(str(self._offset), self._wait))
         following = answer.header(headers.NEXT_OFFSET)
         count, self._offset = following - self._offset, following
@@ -150,7 +157,7 @@ class HttpReader:
 
 
 async def connect(url: str, request: bytes = b"") -> HttpConnection:
-    """Connect to a broker; ``send`` of the connection sends ``request``."""
+    """Connect to a broker. The method ``send`` of the connection sends ``request``."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     assert parts.port is not None
@@ -160,7 +167,7 @@ async def connect(url: str, request: bytes = b"") -> HttpConnection:
 
 
 def produce_request(url: str, topic: str, partition: int, batch: bytes) -> bytes:
-    """Build a produce of prebuilt binary batches to the partition's leader."""
+    """Build a produce request with a prebuilt binary batch, for the leader of the partition."""
     return post(
         url,
         f"{records.PRODUCE_TO_PARTITION.at(topic=topic, partition=partition)}?route=none",
@@ -170,7 +177,7 @@ def produce_request(url: str, topic: str, partition: int, batch: bytes) -> bytes
 
 
 def post(url: str, path: str, media_type: str, body: bytes) -> bytes:
-    """Build a POST request."""
+    """Build the bytes of a POST request."""
     return (
         f"POST {path} HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\n"
         f"Content-Type: {media_type}\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -43,7 +43,9 @@ Result = TypeVar("Result")
 
 
 class Reading:
-    """The reading parts of a client, as coroutines; ``reading(coroutine)`` returns the result."""
+    """The parts of a client that only read. Their methods are coroutines, and ``reading(coroutine)`` returns
+    the result.
+    """
 
     def __init__(self, server: str) -> None:
         with tls_only_for(server):
@@ -56,25 +58,25 @@ class Reading:
 
     @property
     def groups(self) -> AsyncGroups:
-        """The consumer groups."""
+        """The part of the client for consumer groups."""
         from raftlog.client.groups import AsyncGroups
 
         return AsyncGroups(self._session)
 
     @property
     def transactions(self) -> AsyncTransactions:
-        """The transactions."""
+        """The part of the client for transactions."""
         from raftlog.client.transactions import AsyncTransactions
 
         return AsyncTransactions(self._session)
 
     @property
     def was_reached(self) -> bool:
-        """Whether a broker has answered."""
+        """Whether a broker has answered a request."""
         return self._asking.was_reached
 
     def __call__(self, work: Coroutine[object, object, Result]) -> Result:
-        """Run a coroutine that waits for requests only, and return its result."""
+        """Run a coroutine and return its result. The coroutine may wait only for requests of this object."""
         with suppress(StopIteration):
             try:
                 work.send(None)
@@ -83,12 +85,12 @@ class Reading:
         raise AssertionError("the coroutine waits for something that is not a request")
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections to brokers."""
         self._asking.close()
 
 
 class _Asking(Asking):
-    """Sends requests with retries, like ``Session.ask_any``."""
+    """Sends requests with retries, as ``Session.ask_any`` of the client does."""
 
     def __init__(self, urls: tuple[str, ...]) -> None:
         self._urls = deque(urls)
@@ -129,12 +131,12 @@ class _Asking(Asking):
             time.sleep(pause)  # noqa: ASYNC251  # no other task runs
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections to brokers."""
         for each in self._open.values():
             each.close()
 
     def _limit_s(self, retry_timeout_s: float | None) -> float:
-        """Return the time limit of a call with all its retries, in seconds."""
+        """Return the time limit in seconds of a call including all its retries."""
         if self.was_reached:
             return seconds("retry", connection.RETRY_TIMEOUT) if retry_timeout_s is None else retry_timeout_s
         if len(self._reasons) == len(self._urls):
@@ -174,7 +176,7 @@ class _Asking(Asking):
         return reply
 
     def _connected(self, base: str, limit_s: float) -> HTTPConnection:
-        """Return an open connection, which is kept for the next request."""
+        """Return an open connection to a broker; it is kept for later requests."""
         http = self._open.get(base) or opened(base, min(limit_s, _CONNECT_S))
         if http.sock is None:  # also true after a response with "Connection: close"
             try:
@@ -193,7 +195,7 @@ def _reason(error: OSError | UnicodeError) -> str:
 
 
 def opened(base: str, timeout_s: float) -> HTTPConnection:
-    """Create a connection to an address; the first request opens it."""
+    """Create a connection to an address; the first request on it connects."""
     from http.client import HTTPConnection
 
     address = urlsplit(base)
@@ -203,8 +205,8 @@ def opened(base: str, timeout_s: float) -> HTTPConnection:
 
 
 def _with_tls(host: str, port: int | None, timeout_s: float) -> HTTPConnection:
-    """Create a TLS connection, also if ``http.client`` was imported without TLS: brokers may
-    advertise https.
+    """Create a TLS connection, also if ``http.client`` was imported without TLS: brokers may advertise https
+    addresses.
     """
     import ssl
     from http.client import HTTPConnection

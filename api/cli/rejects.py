@@ -1,6 +1,6 @@
-"""Counts the lines of an input that are no records, and writes them to a file with line number and reason.
+"""Counts the lines of an input that are not records, and writes them to a file with line number and reason.
 
-Decides: whether sending continues after such a line. Leaves to others: which lines are no records.
+Decides: whether sending continues after such a line. Leaves to others: which lines are not records.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ SHOWN_BYTES_MAX = 1 << 20  # shown of a line in the file
 
 
 class Rejects:
-    """The rejected lines of one input. Without a file and a limit, the first rejected line ends sending."""
+    """The rejected lines of one input. Without a file and without a limit, the first rejected line ends
+    sending.
+    """
 
     def __init__(self, file: BufferedIOBase | None = None, limit: int | None = None) -> None:
         self.count = 0
@@ -27,7 +29,7 @@ class Rejects:
     def takes(self, line: int, content: bytes, error: RaftlogError) -> bool:
         """Reject a line; return whether sending continues.
 
-        Errors that concern more than one line end sending.
+        An error that concerns more than one line ends sending.
         """
         if not self._goes_on or type(error) not in (InvalidRecord, RecordTooLarge):
             return False
@@ -37,7 +39,7 @@ class Rejects:
         return self._limit is None or self.count <= self._limit
 
     def summary(self) -> str:
-        """Return the number of rejected lines, as the end of a sentence."""
+        """Return the number of rejected lines as the last words of a sentence."""
         return f"; {counted(self.count, 'line')} rejected" if self.count else ""
 
 

@@ -1,8 +1,8 @@
 """The command ``cluster restart``: restarts one broker after another, so that clients see no errors.
 
-Decides: the conditions to wait for before, between and after the restarts. Leaves to others: restarting the
-process (a command of the operator, or the operator), and retries of requests that were sent to a broker that
-hands its leaderships over (the client).
+Decides: the conditions that must hold before, between and after the restarts. Leaves to others: restarting a
+process (a command of the operator, or the operator), and retries of requests to a broker that transfers its
+leaderships (the client).
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ SHOWN_MAX: Final = 3  # partitions shown in a message
 
 
 class RestartStopped(Exception):
-    """The restart of the cluster stops; the message names the broker and the condition that was not met."""
+    """The restart of the cluster has stopped. The message names the broker and the condition that was not
+    met.
+    """
 
 
 def restart(
@@ -80,7 +82,7 @@ def restart(
 
 
 def _asker(command: str | None) -> Callable[[int], None]:
-    """Return the function that restarts a broker: by the operator's command, or by asking the operator."""
+    """Return the function that restarts a broker: it runs the operator's command, or asks the operator."""
     if command is None:
         return lambda broker: note(f"broker {broker} is drained: restart it now")
 
@@ -104,8 +106,8 @@ class RollingRestart:
         timeout_s: float,
         say: Callable[[str], None],
     ) -> None:
-        """``restart`` restarts the process of a broker, or asks for it; it may return before the broker is
-        back.
+        """``restart`` restarts the process of a broker, or asks the operator for the restart; it may return
+        before the broker has started.
         """
         self._client = client
         self._restart = restart
@@ -113,7 +115,7 @@ class RollingRestart:
         self._say = say
 
     def run(self, chosen: list[int]) -> list[int]:
-        """Restart these brokers, or all in use; return their ids. Raises ``RestartStopped``."""
+        """Restart the chosen brokers, or all brokers in use; return their ids. Raises ``RestartStopped``."""
         known = {each.broker_id: each for each in self._client.brokers.list()}
         unknown = sorted(set(chosen) - known.keys())
         if unknown:
@@ -138,7 +140,7 @@ class RollingRestart:
         self._say(f"broker {number} is back and in sync")
 
     def _await(self, number: int, what: str, left: Callable[[], list[str]]) -> None:
-        """Return once ``left`` returns no conditions to wait for. Raises ``RestartStopped``."""
+        """Wait until ``left``, which lists unmet conditions, returns none. Raises ``RestartStopped``."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -156,7 +158,7 @@ class RollingRestart:
             time.sleep(LOOK_S)
 
     def _troubles(self) -> list[str]:
-        """List brokers in use that are down, and partitions whose replicas are not all in sync."""
+        """List the brokers in use that are down, and the partitions with a replica that is not in sync."""
         down = [
             f"broker {each.broker_id} is not alive"
             for each in self._client.brokers.list()
@@ -169,7 +171,7 @@ class RollingRestart:
         ]
 
     def _led_by(self, number: int) -> list[str]:
-        """List the leaderships of a broker. Partitions that no other broker holds are not listed."""
+        """List the partitions that a broker leads, except partitions that no other broker holds."""
         led = [
             f"the broker still leads {name}"
             for name, one in self._partitions()

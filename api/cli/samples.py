@@ -1,7 +1,8 @@
 """Reads sizes of topics and lags of groups from the metrics of the brokers, with few requests.
 
-Decides: that a list of thousands of topics or groups costs as much as a list of one. Brokers limit how many
-partitions and groups their metrics have; the numbers of the others are unknown.
+Decides: that a list of thousands of topics or groups needs as many requests as a list of one. Brokers limit
+how many partitions and groups their metrics have; the sizes and lags of other partitions and groups are
+unknown.
 """
 
 from __future__ import annotations
@@ -29,13 +30,15 @@ _SIZE, _LEADER, _LAG, _OFFSETS = (
 )
 
 Series = Mapping[tuple[str, str, str], int]
-"""Values by the labels group, topic and partition; a label that a metric does not have is empty."""
+"""Values of a metric by its labels group, topic and partition; a label that the metric does not have is
+empty.
+"""
 
 
 def topic_sizes(brokers: Sequence[BrokerDescription], topics: Iterable[TopicDescription]) -> dict[str, int]:
-    """Return the bytes of each topic, as reported by its leaders.
+    """Return the size of each topic in bytes, as reported by the leaders of its partitions.
 
-    Topics with an unknown partition are missing.
+    Topics that have a partition of unknown size are missing.
     """
     sizes: dict[str, dict[str, int]] = defaultdict(dict)
     for series in _scraped(brokers, (_SIZE, _LEADER)):
@@ -49,9 +52,9 @@ def topic_sizes(brokers: Sequence[BrokerDescription], topics: Iterable[TopicDesc
 
 
 def group_lags(brokers: Sequence[BrokerDescription]) -> dict[str, int]:
-    """Return the records behind the committed offsets of each group, a few seconds old.
+    """Return the lag of each group: the number of records behind its committed offsets, some seconds ago.
 
-    Groups with a partition whose lag is unknown are missing, because that lag may be the largest.
+    A group that has a partition of unknown lag is missing, because that lag may be the largest.
     """
     _scraped(brokers, ())  # requests new samples of lags that are older than some seconds
     time.sleep(_MEASURED_S)
@@ -66,7 +69,9 @@ def group_lags(brokers: Sequence[BrokerDescription]) -> dict[str, int]:
 
 
 def _scraped(brokers: Sequence[BrokerDescription], names: Sequence[str]) -> list[Mapping[str, Series]]:
-    """Return the named metrics of all live brokers that answer; all brokers are asked at the same time."""
+    """Return the metrics with these names from all live brokers that answer; all brokers are asked at
+    once.
+    """
     urls = [broker.http for broker in brokers if broker.alive]
     found: list[Mapping[str, Series]] = []
     threads = [Thread(target=_collect, args=(url, names, found), daemon=True) for url in urls]
@@ -78,7 +83,9 @@ def _scraped(brokers: Sequence[BrokerDescription], names: Sequence[str]) -> list
 
 
 def _collect(url: str, names: Sequence[str], found: list[Mapping[str, Series]]) -> None:
-    """Add the metrics at an address; adds nothing if no broker answers, or the answer is not metrics."""
+    """Add the metrics of the broker at an address. Adds nothing if the broker does not answer, or the answer
+    is not metrics.
+    """
     from http.client import HTTPException
 
     from api.cli.reading import answer_of, opened

@@ -30,7 +30,7 @@ IdArgument = Annotated[str, Argument(metavar="ID", help="The id of a schedule.")
 
 
 class Policy(enum.StrEnum):
-    """The policy for missed instants."""
+    """The policy for missed instants of a schedule."""
 
     SKIP = "skip"
     ONCE = "once"

@@ -15,7 +15,7 @@ from raftlog.units import DIGITS_MAX
 Cell = object
 Row = Mapping[str, Cell]
 WIDTH: Final = 80
-"""Width of the terminal for which tables are made, in columns."""
+"""The width in columns of the terminal for which tables are made."""
 
 _NUMBERS: Final = {int, float, type(None)}
 _SIZES: Final = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
@@ -23,7 +23,7 @@ _DURATIONS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1
 
 
 def table_lines(rows: Sequence[Row], first: Sequence[str] = (), *, is_wide: bool = True) -> Iterator[str]:
-    """Yield rows below the names of their columns; numbers are right-aligned.
+    """Yield a line with the column names, then a line for each row; numbers are right-aligned.
 
     The columns ``first`` come first; a table that is not ``is_wide`` has no other columns.
     """
@@ -42,7 +42,7 @@ def table_lines(rows: Sequence[Row], first: Sequence[str] = (), *, is_wide: bool
 
 
 def _columns(text: str) -> int:
-    """Return the terminal columns of a text: a Chinese character takes two."""
+    """Return the number of terminal columns that a text takes: a Chinese character takes two."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len  # imported here because it takes 5 ms, and most tables are ASCII
@@ -51,7 +51,7 @@ def _columns(text: str) -> int:
 
 
 def cell_text(column: str, cell: Cell) -> str:
-    """Return the text of a cell for people."""
+    """Return the text of a cell, formatted for people."""
     if cell is None:
         return "-"
     if isinstance(cell, bool):
@@ -129,7 +129,7 @@ def _unit(column: str) -> str:
 
 
 def _heading(column: str, columns: Sequence[str]) -> str:
-    """Return the name of a column without its unit; the cells have the unit."""
+    """Return the heading of a column: its name without the unit, which the cells show."""
     name, _, unit = column.rpartition("_")
     return name if unit in ("bytes", "ms", "seconds") and name and name not in columns else column
 

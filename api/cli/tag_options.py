@@ -1,4 +1,4 @@
-"""Options of commands that can read only records with some tags."""
+"""Options of commands that can restrict reading to records with some tags."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ TagsNoneOption = Annotated[
 
 
 def selection_of(*texts: str | None) -> TagSelection | None:
-    """Return the selection of the three options. Invalid tags are wrong usage."""
+    """Return the selection from the options ``--tags``, ``--tags-all`` and ``--tags-none``. Invalid tags are
+    wrong usage.
+    """
     lists = [None if text is None else text.split(SEPARATOR) if text else [] for text in texts]
     try:
         return checked_selection(*lists, names=("--tags", "--tags-all", "--tags-none"))

@@ -1,4 +1,4 @@
-"""Counts and times the outcomes of sent records, and summarises them in one line.
+"""Counts the outcomes of sent records, measures their times, and summarises them in one line.
 
 Decides: the summary and its exit code. Leaves to others: sending.
 """
@@ -29,7 +29,7 @@ _TIMED_OF_MANY = 16
 
 
 Pending = list[BlockingPendingReceipt | None]
-"""The records of consecutive lines; ``None`` for a line that is no record."""
+"""The pending receipts of consecutive lines; ``None`` for a line that is not a record."""
 
 
 class _Block(NamedTuple):
@@ -41,8 +41,8 @@ class _Block(NamedTuple):
 class Tally:
     """Counts the outcomes of records, a block of lines at a time.
 
-    A callback for each record would double the cost of sending, so a block keeps its pending receipts until
-    all are done, and only a sample of many records is timed. Ctrl-C, which may come between any two steps,
+    A callback for each record would double the cost of sending. So a block keeps its pending receipts until
+    all are done, and only a sample of the records is timed. Ctrl-C, which may come between any two steps,
     loses no counts. Used on the main thread only.
     """
 
@@ -60,32 +60,34 @@ class Tally:
         self._steps: Counter[int] = Counter()
 
     def timer(self, line: int) -> OnAck | None:
-        """Return the acknowledgement callback of a record; None if this line is not timed."""
+        """Return the callback that times the acknowledgement of a record; None if the record is not timed."""
         if line > _ALL_TIMED and line % _TIMED_OF_MANY:
             return None
         return partial(self._acknowledged, time.monotonic())
 
     def block(self, first_line: int, lines: Sequence[bytes]) -> Pending:
-        """Create the list to which the sender adds the receipts of these lines, one for each."""
+        """Create the list to which the sender adds one receipt for each of these lines."""
         pending: Pending = []
         self._open.append(_Block(first_line, lines, pending))
         return pending
 
     def count(self) -> None:
-        """Count the oldest blocks, up to the first with a pending record. Ctrl-C is raised afterwards."""
+        """Count the outcomes of the oldest blocks, up to the first block with a pending record. Ctrl-C is
+        raised afterwards.
+        """
         with _interrupts_held():
             while self._open and all(one is None or one.done() for one in self._open[0].pending):
                 self._settle(self._open.popleft())
 
     def wait(self) -> None:
-        """Wait until each record has its outcome."""
+        """Wait until each record has an outcome."""
         for block in self._open:
             for pending in block.pending:
                 if pending is not None:
                     pending.exception()
 
     def refuse(self, line: int, error: RaftlogError) -> None:
-        """Count one line that could not be sent."""
+        """Count one line that could not be sent, with its error."""
         code = exit_code(error, changing=True)
         self._failed[code] += 1
         if code not in self._first or line < self._first[code][0]:
@@ -93,16 +95,20 @@ class Tally:
 
     @property
     def has_failed(self) -> bool:
-        """Return whether any record is not known to be stored."""
+        """Return whether any record failed or has an unknown outcome."""
         return bool(self._failed)
 
     @property
     def exit_code(self) -> int:
-        """Exit code: 0 if all records are stored, else the code of the most serious failure."""
+        """The exit code of the command: 0 if all records are stored, else the code of the most serious
+        failure.
+        """
         return next((code for code in _GRAVEST_FIRST if code in self._failed), 0)
 
     def summary(self, *, acknowledged: bool) -> str:
-        """Return one line with number, throughput and acknowledgement latency of the stored records."""
+        """Return one line about the stored records: their number, the throughput and the acknowledgement
+        latency.
+        """
         took_s = max(time.monotonic() - self._started_at, 1e-6)
         text = (
             f"{counted(self.stored, 'record')}, "
@@ -115,7 +121,9 @@ class Tally:
         return text
 
     def totals(self) -> dict[str, object]:
-        """Return the numbers of the summary: stored records and bytes, failed records, seconds so far."""
+        """Return the numbers of the summary: stored records and bytes, failed records, and seconds since the
+        start.
+        """
         return {
             "stored": self.stored,
             "stored_bytes": self.stored_bytes,
@@ -124,7 +132,7 @@ class Tally:
         }
 
     def complaints(self) -> list[str]:
-        """Return one line for each kind of failure, with its first error."""
+        """Return one line for each kind of failure, with the first error of this kind."""
         lines = []
         for code in _GRAVEST_FIRST:
             if code in self._failed:
@@ -150,7 +158,9 @@ class Tally:
             self._end(block, failed)
 
     def _end(self, block: _Block, failed: Sequence[tuple[int, bytes, RaftlogError]]) -> None:
-        """Reject records that were refused alone. In a refused batch, any record may be the invalid one."""
+        """Reject the records that a broker refused alone. If it refused a batch, the invalid record is
+        unknown, so the batch's lines count as failed.
+        """
         pending = chain(
             block.pending, *(each.pending for each in self._open)
         )  # a batch may span several blocks
@@ -161,14 +171,14 @@ class Tally:
                 self.refuse(line, error)
 
     def _acknowledged(self, sent_at: float, receipt: Receipt | None, error: RaftlogError | None) -> None:
-        """Count the time of an acknowledgement; runs on the client's thread."""
+        """Count the latency of an acknowledgement; called on the client's thread."""
         if error is None:
             self._steps[int((time.monotonic() - sent_at) * _STEPS_PER_S)] += 1
 
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Delay Ctrl-C in the block to its end."""
+    """Delay a Ctrl-C that comes during the block until the block ends."""
     held = []
     handler = signal.signal(signal.SIGINT, lambda *_: held.append(True))
     try:
@@ -180,7 +190,7 @@ def _interrupts_held() -> Iterator[None]:
 
 
 def percentile(counts: Mapping[int, int], part: float) -> int:
-    """Return the least number that at least ``part`` of all numbers do not exceed; needs at least one
+    """Return the least number that at least ``part`` of all counted numbers do not exceed. There must be a
     number.
     """
     wanted = math.ceil(sum(counts.values()) * part)

@@ -11,7 +11,7 @@ _MEANINGS = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"0": b"\0", b"\\": b"\\"}
 
 
 def unescaped(option: str, text: str) -> bytes:
-    """Return the bytes of a text with escapes. An unknown escape is wrong usage."""
+    """Return the bytes of a text after its escapes are decoded. An unknown escape is wrong usage."""
 
     def meaning(found: re.Match[bytes]) -> bytes:
         escape = found[1]

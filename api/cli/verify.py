@@ -97,7 +97,7 @@ def verify(data: DirectoryOption) -> None:
 
 
 def _kept_twice(directory: Path) -> list[str]:
-    """Return the names of files that are kept twice, relative to the data directory."""
+    """Return the names of files of which the data directory has two copies, relative to the directory."""
     from partitions.hosting.applied_metadata import APPLIED_FILE
     from partitions.hosting.directories import RECOVERY_FILE
     from raftlog.storage import twin_file
@@ -136,7 +136,7 @@ def _rows(seen: VerifyReport) -> list[dict[str, object]]:
 def _misfits(
     filesystem: Filesystem, owners: Mapping[str, Identity], replicas: Mapping[str, VerifyReport]
 ) -> list[dict[str, object]]:
-    """Return rows for logs whose copies on the disks of several brokers do not fit together."""
+    """Return a row for each log whose copies on the disks of several brokers do not fit together."""
     from raftlog.repair.copies import difference, misfit
     from raftlog.repair.service import voters_in_files
     from raftlog.types import NodeId

@@ -1,7 +1,7 @@
-"""Reads connections with aiohttp, and answers bytes that are not HTTP.
+"""Reads connections with aiohttp, and responds to bytes that are not HTTP.
 
-Neither the response nor the log quotes such bytes: they may contain secrets. Leaves valid requests to
-``app.RequestPipeline``.
+Neither the response nor the log quotes bytes that are not HTTP: they may contain secrets. Leaves valid
+requests to ``app.RequestPipeline``.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _Connection(web.RequestHandler):
         self._client = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count the connection for its address."""
+        """Count the connection for the address of its client."""
         super().connection_made(transport)
         address = transport.get_extra_info("peername")
         self._client = str(address[0]) if address else ""
@@ -90,7 +90,8 @@ class _Connection(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         """Pass received bytes to aiohttp; bytes after an invalid request are ignored.
 
-        They are passed in pieces, because aiohttp's error has several copies of the bytes that it got.
+        The bytes are passed in pieces, because aiohttp's error has several copies of the bytes that aiohttp
+        got.
         """
         for at in range(
             0, len(data) or 1, PIECE_BYTES
@@ -102,14 +103,14 @@ class _Connection(web.RequestHandler):
             super().data_received(data[at : at + PIECE_BYTES])
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Stop waiting: the client has disconnected."""
+        """End the waits for this client, which has disconnected."""
         self._is_lost.set()
         self._limit.closed(self._client)
         super().connection_lost(exc)
 
     async def _drain_helper(self) -> None:
-        """Remove the traceback of aiohttp's error: one of its frames holds the error, a cycle with the
-        response.
+        """Remove the traceback of aiohttp's error: one of its frames refers to the error, which forms a cycle
+        that includes the response.
         """
         try:
             await super()._drain_helper()
@@ -119,7 +120,9 @@ class _Connection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Write the response. A refused client may still send: closing at once could discard the response."""
+        """Write the response. After a refusal the client may still send, and closing at once could discard
+        the response, so the connection stays open for a moment.
+        """
         body = resp.body if isinstance(resp, web.Response) else None
         size_bytes = (
             len(body) if isinstance(body, bytes | bytearray | memoryview) else 0
@@ -141,7 +144,7 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Return a problem document in place of aiohttp's text."""
+        """Return a problem document, in place of aiohttp's text."""
         if request.writer.output_size > 0:
             raise ConnectionError("a response has begun already, so the error cannot be sent")
         if isinstance(exc, http_exceptions.HttpProcessingError):
@@ -154,8 +157,8 @@ class _Connection(web.RequestHandler):
         return self._request_pipeline.refuse(request, InternalError("internal error; see the broker's log"))
 
     def log_exception(self, *args: object, **kw: object) -> None:
-        """Log an error, except an invalid end of a body after its response, which is no error of the
-        broker.
+        """Log an error, except an invalid end of a body after the response to its request: the broker did not
+        cause this error.
         """
         error = kw.get("exc_info")
         if isinstance(error, _REFUSED):
@@ -221,7 +224,7 @@ def _request(
     writer: AbstractStreamWriter,
     task: asyncio.Task[None],
 ) -> web.BaseRequest:
-    """Create a request whose response is in HTTP/1.1; in HTTP/1.0 only if the request is."""
+    """Create a request whose response is in HTTP/1.1, or in HTTP/1.0 if the request is in HTTP/1.0."""
     if message.version != HttpVersion10 or message.method == NO_METHOD:
         message = message._replace(version=HttpVersion11)
     return web.BaseRequest(message, payload, protocol, writer, task, asyncio.get_running_loop())

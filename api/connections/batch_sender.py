@@ -1,10 +1,10 @@
-"""Sends the batches of a response: one thread reads and checks them, and writes them to the socket.
+"""Sends the batches of a response: one thread reads and checks the batches, and writes them to the socket.
 
 The event loop sends the head and the first piece, which has been read, so that the client has work while the
-thread wakes up. The thread uses its own descriptor of the connection, because the transport may close its
-descriptor at any time. The thread ends when all bytes are sent, or when the socket is full: then the loop
-waits until the client has read. A response that cannot be completed is shorter than its ``Content-Length``,
-and the connection is closed.
+thread starts. The thread uses its own descriptor of the connection, because the transport may close its
+descriptor at any time. The thread ends when all bytes are sent, or when the socket is full; then the loop
+waits until the client has read, and starts a thread again. A response that cannot be completed is shorter
+than its ``Content-Length``, and the connection is closed.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class _Sent(enum.Enum):
 
 
 class BatchSender:
-    """Sends one response whose batches are read while it is sent."""
+    """Sends one response; its batches are read while it is sent."""
 
     def __init__(
         self, transport: asyncio.Transport, head: bytes, answer: BatchesAnswer, answers: AnswersInFlight
     ) -> None:
-        """The transport must have sent all earlier bytes."""
+        """The transport must have sent all bytes of earlier responses."""
         self._socket = cast("socket.socket", transport.get_extra_info("socket")).dup()
         self._abort = transport.abort
         self._answers = answers
@@ -47,7 +47,7 @@ class BatchSender:
         self._turn: asyncio.Future[_Sent] | None = None
 
     async def send(self) -> bool:
-        """Send the response; return True if all of it was sent, False if it ended early."""
+        """Send the response; return True if all of it was sent, False if sending ended early."""
         try:
             sent = self._send_unsent()
             while sent is _Sent.TILL_FULL or self._turn is None:
@@ -64,7 +64,7 @@ class BatchSender:
         return sent is _Sent.ALL
 
     def stop(self) -> None:
-        """End early, because the connection has been closed."""
+        """End sending early, because the connection has been closed."""
         self._is_stopped = True
         self._end_wait()
 
@@ -73,19 +73,19 @@ class BatchSender:
             self._room.set_result(None)
 
     async def _send_more(self) -> _Sent:
-        """Send on a thread. The thread is not cancelled while it uses the descriptor."""
+        """Send on a thread. The call is not cancelled while the thread uses the descriptor."""
         self._turn = asyncio.ensure_future(on_thread(self._send_until_full))
         return await asyncio.shield(self._turn)
 
     def _close(self) -> None:
-        """Close the descriptor once no thread uses it."""
+        """Close this object's descriptor once no thread uses it."""
         if self._turn is None or self._turn.done():
             self._socket.close()
         else:
             self._turn.add_done_callback(lambda _: self._socket.close())
 
     async def _have_room(self) -> None:
-        """Return when the client has read, or the connection is closed."""
+        """Return when the socket has room for bytes, or the connection is closed."""
         loop = asyncio.get_running_loop()
         self._room = loop.create_future()
         loop.add_writer(self._socket, self._end_wait)
@@ -96,7 +96,7 @@ class BatchSender:
             loop.remove_writer(self._socket)
 
     def _send_until_full(self) -> _Sent:
-        """Send until the socket is full; runs on a thread."""
+        """Send until the socket is full or the response is complete; called on a thread."""
         sent = self._send_unsent()
         while sent is _Sent.ALL and self._rest.left_bytes and not self._is_stopped:
             sent = self._send_next()
@@ -113,7 +113,7 @@ class BatchSender:
         return self._send_unsent()
 
     def _send_unsent(self) -> _Sent:
-        """Send the bytes that were read."""
+        """Send the bytes that were read but not sent yet."""
         while self._unsent:
             try:
                 sent = self._socket.sendmsg(self._unsent, (), _NOW | (_MORE if self._rest.left_bytes else 0))
@@ -126,7 +126,7 @@ class BatchSender:
 
 
 def _behind(count: int, views: list[memoryview]) -> list[memoryview]:
-    """Return views of the bytes after the first ``count`` bytes."""
+    """Return views of the bytes that follow the first ``count`` bytes of ``views``."""
     while views and count >= len(views[0]):
         count -= len(views[0])
         views = views[1:]

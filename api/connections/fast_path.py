@@ -1,10 +1,11 @@
 """Parses common requests fast; aiohttp parses all others.
 
-Decides: which parser a connection has. A connection begins here and stays while it sends plain requests:
-HTTP/1.1, a path and a query without escapes, a body of a known, small length, no protocol upgrade and no
-streamed response. With the first other request, including a head that arrives in pieces, it moves to aiohttp
-permanently. Leaves to others: which requests are plain (``plain_requests``), and routes, negotiation,
-handlers and errors, which both parsers share (``app.RequestPipeline``).
+Decides: which parser a connection has. A connection begins with this parser and keeps it while the connection
+sends plain requests: HTTP/1.1, a path and a query without escapes, a body of a known, small length, no
+protocol upgrade and no streamed response. With the first other request, including a head that arrives in
+pieces, the connection moves to aiohttp permanently. Leaves to others: which requests are plain
+(``plain_requests``), and routes, negotiation, handlers and errors, which both parsers share
+(``app.RequestPipeline``).
 
 Health and metrics are also served beyond the limit of connections, so that a monitor does not take the broker
 for dead.
@@ -41,7 +42,7 @@ SERVED: Final = tuple(f"{method} {path}".encode() for method in ("GET", "HEAD") 
 
 
 class Application(Protocol):
-    """Handles the requests; in production ``app.RequestPipeline``."""
+    """The handler of all requests; in production ``app.RequestPipeline``."""
 
     def answer_plain(self, request: RememberedRequest, /) -> Awaitable[web.StreamResponse]:
         """Return the response to a request."""
@@ -71,11 +72,13 @@ class FastPathServer(OpenConnections):
         self.scratch = bytearray(SCRATCH_BYTES)
 
     def accept(self, *, is_exempt: bool = False) -> asyncio.BufferedProtocol:
-        """Create the protocol of a new connection; ``is_exempt`` if it is served beyond the limit."""
+        """Create the protocol of a new connection. ``is_exempt`` means that the connection is served beyond
+        the limit.
+        """
         return FastPathConnection(self, is_exempt=is_exempt)
 
     def refuse(self, error: RaftlogError, transport: asyncio.Transport, data: bytes) -> None:
-        """Respond to the first bytes of a connection beyond the limit, and stay silent afterwards."""
+        """Write the response to the first bytes of a connection beyond the limit, and ignore later bytes."""
         if data.startswith(SERVED):
             hand_over(transport, self.accept(is_exempt=True), data)
             return
@@ -84,7 +87,7 @@ class FastPathServer(OpenConnections):
 
 
 class FastPathConnection(asyncio.BufferedProtocol):
-    """One connection, which handles one request after the other."""
+    """One connection of a client, which handles one request after the other."""
 
     def __init__(self, server: FastPathServer, *, is_exempt: bool) -> None:
         self._is_exempt = is_exempt
@@ -105,7 +108,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
         self._sender: BatchSender | None = None  # sends a response whose batches are read while it is sent
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for a request."""
+        """Begin to wait for a request."""
         # uvloop's transports have the methods without being subclasses.
         self.transport = cast("asyncio.Transport", transport)
         self.transport.set_write_buffer_limits(
@@ -128,7 +131,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
             self._server.limit.closed(self.remote or "")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wake a handler that waits for the body; all other handlers continue."""
+        """Wake a handler that waits for the body; handlers that do not wait continue."""
         self.transport = None
         self._leave_server()
         self._server.answers.taken(self)
@@ -142,7 +145,9 @@ class FastPathConnection(asyncio.BufferedProtocol):
             )
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer of a body if one is incomplete, otherwise the shared buffer."""
+        """Return the buffer for the next received bytes: the buffer of an incomplete body, otherwise the
+        shared buffer.
+        """
         request = self._request
         room = request.content.room() if request is not None and request.content.missing else None
         if room is None:
@@ -150,7 +155,9 @@ class FastPathConnection(asyncio.BufferedProtocol):
         return room
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Handle received bytes: a request, the rest of its body, or a request that arrived early."""
+        """Handle received bytes: a request, the rest of a body, or a request that arrived before the previous
+        response.
+        """
         request = self._request
         if request is None and not self._is_full:
             self._begin(self._server.scratch, nbytes)
@@ -180,7 +187,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
             self.transport.resume_reading()
 
     def pause_writing(self) -> None:
-        """Stop serving requests until the client has read its responses."""
+        """Stop serving requests, because the client reads its responses too slowly."""
         self._is_full = True
         if self.transport is not None:
             # The whole response stays in memory, even after the kernel has taken its beginning.
@@ -189,14 +196,14 @@ class FastPathConnection(asyncio.BufferedProtocol):
             self._server.answers.wait(self, held_bytes, self.abort)
 
     def resume_writing(self) -> None:
-        """Continue with the bytes that were received during the pause."""
+        """Continue with the bytes that were received while serving was stopped."""
         self._is_full = False
         self._server.answers.taken(self)
         if self._request is None and self._ahead and self.transport is not None:
             self._read_ahead(self.transport)
 
     def close_if_idle(self) -> None:
-        """Close the connection, unless it has a request or an unsent response."""
+        """Close the connection, unless it has a request in progress or an unsent response."""
         if (
             self._request is None
             and self.transport is not None
@@ -212,7 +219,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
             self.transport.abort()
 
     def _begin(self, data: bytes | bytearray, count: int) -> None:
-        """Serve the request in the first ``count`` bytes, or hand the connection over."""
+        """Serve the request in the first ``count`` bytes, or pass the connection to aiohttp."""
         request = self._request = self._read(data, count)
         if request is None:
             self._hand_over(bytes(memoryview(data)[:count]))
@@ -220,7 +227,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
         self.task = asyncio.get_running_loop().create_task(self._serve(request))
 
     def _read(self, data: bytes | bytearray, count: int) -> PlainRequest | None:
-        """Return the request at the beginning of ``data`` if it is plain, else None."""
+        """Return the request at the beginning of ``data``; None if the request is not plain."""
         end = data.find(b"\r\n\r\n", 0, min(count, HEAD_BYTES_MAX)) + 4
         if end < 4:
             return None
@@ -242,7 +249,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
         return head
 
     def _hand_over(self, data: bytes) -> None:
-        """Hand the connection to aiohttp."""
+        """Pass the connection, with the bytes that it has received, to aiohttp."""
         transport = self.transport
         assert transport is not None
         self._leave_server()
@@ -272,9 +279,9 @@ class FastPathConnection(asyncio.BufferedProtocol):
         self._answered(request, transport)
 
     async def _send_batches(self, request: PlainRequest, answer: BatchesAnswer) -> None:
-        """Send a response whose batches are read meanwhile.
+        """Send a response whose batches are read while it is sent.
 
-        If it cannot be completed, the connection closes.
+        If the response cannot be completed, the connection closes.
         """
         transport = self.transport
         if transport is None or transport.is_closing():
@@ -298,7 +305,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
             self._go_on(transport)
 
     def _go_on(self, transport: asyncio.Transport) -> None:
-        """Complete the request: wait for the next one, or start it if it has arrived."""
+        """Complete the request: wait for the next request, or start it if it has arrived already."""
         loop = asyncio.get_running_loop()
         self._request = self.task = None
         self.idle_since = loop.time()

@@ -1,7 +1,8 @@
 """All HTTP connections of one broker, behind ``broker.listeners.listener``.
 
 Decides: the options under which the application is served. Every connection begins with ``fast_path`` and
-stays there while it brings plain requests; aiohttp parses the others. Handlers are the same for both.
+keeps this parser while it sends only plain requests; aiohttp parses all other requests. Both parsers have
+equal handlers.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ class HttpConnections:
     """All HTTP connections of one broker.
 
     Handlers are not cancelled when a client disconnects: a write continues, and ``DisconnectWatcher`` ends
-    waiting reads. ``bodies`` decompresses bodies, within its limit. The rest of a refused
-    body is read for a moment, so that the response arrives.
+    waiting reads. The module ``bodies`` decompresses bodies, within its limit. The rest of a refused body is
+    read for a moment, so that the response arrives.
     """
 
     def __init__(self, request_pipeline: RequestPipeline, limit: ConnectionLimit) -> None:
@@ -32,13 +33,13 @@ class HttpConnections:
         )
 
     def accept(self) -> asyncio.BaseProtocol:
-        """The protocol of a new connection."""
+        """Create the protocol of a new connection."""
         return self._plain.accept()
 
     def end_waits(self) -> None:
-        """End the waiting requests; later ones do not wait."""
+        """End the waits of requests in progress; later requests do not wait."""
         self._request_pipeline.close()
 
     async def stop(self, timeout_s: float, /) -> None:
-        """Complete the requests in progress, within the time, and close all connections."""
+        """Wait up to ``timeout_s`` for the requests in progress, and close all connections."""
         await asyncio.gather(self._other.stop(timeout_s), self._plain.stop(timeout_s))

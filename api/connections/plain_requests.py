@@ -1,6 +1,6 @@
 """Parses plain requests from bytes and writes their responses; see ``fast_path``.
 
-Parsing is strict: two parsers that disagree enable request smuggling.
+The parser is strict: two parsers that disagree about a request enable request smuggling.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NOT_PLAIN = ("Transfer-Encoding", "Expect", "Upgrade", "TE", "Trailer")
 
 
 class Client(Protocol):
-    """The sender of a request."""
+    """The sender of a plain request."""
 
     @property
     def remote(self) -> str | None:
@@ -39,13 +39,13 @@ class Client(Protocol):
 
     @property
     def transport(self) -> asyncio.Transport | None:
-        """The connection of the client; None when closed."""
+        """The connection of the client; None when the connection is closed."""
 
 
 class Head(NamedTuple):
     """The head of a plain request: its bytes and its fields.
 
-    ``found`` has values that handlers read from it.
+    ``found`` has values that handlers have computed from the head.
     """
 
     text: bytes
@@ -90,7 +90,7 @@ class PlainRequest:
 
     @property
     def query(self) -> MultiDictProxy[str]:
-        """The query parameters; the query has no escapes."""
+        """The query parameters. The query of a plain request has no escapes."""
         pairs = (pair.partition("=") for pair in self.query_string.split("&"))
         return MultiDictProxy(MultiDict([(name, text) for name, _, text in pairs]))
 
@@ -101,12 +101,12 @@ class PlainRequest:
 
     @property
     def transport(self) -> asyncio.Transport | None:
-        """The connection; None if it is closed."""
+        """The connection of the client; None when the connection is closed."""
         return self._client.transport
 
 
 class _Date:
-    """The header ``Date``, formatted once a second."""
+    """The value of the header ``Date``, formatted once a second."""
 
     def __init__(self) -> None:
         self._second = 0
@@ -123,7 +123,7 @@ _DATE = _Date()
 
 
 def read_head(text: bytes) -> Head | None:
-    """Parse the head in these bytes; None if it is not plain."""
+    """Parse the head in these bytes; None if the request is not plain."""
     lines = text[:-2].decode("latin-1")
     first = _FIRST.match(lines)
     if first is None:
@@ -141,7 +141,7 @@ def read_head(text: bytes) -> Head | None:
 
 
 def _headers_of(text: str) -> CIMultiDictProxy[str] | None:
-    """Parse the headers, one per line; None if one is not plain."""
+    """Parse the headers, one per line; None if a header does not belong in a plain request."""
     pairs = _HEADER.findall(text)
     if len(pairs) != text.count("\n") or len(pairs) > HEADERS_MAX:
         return None
@@ -156,7 +156,7 @@ def _headers_of(text: str) -> CIMultiDictProxy[str] | None:
 
 
 def _length_of(headers: CIMultiDictProxy[str]) -> int | None:
-    """Return the length of the body; None if it is not plain."""
+    """Return the length of the body in bytes; None if the request is not plain because of its body."""
     text = headers.get("Content-Length", "0")
     if not (text.isascii() and text.isdigit() and len(text) < 8):
         return None
@@ -164,7 +164,7 @@ def _length_of(headers: CIMultiDictProxy[str]) -> int | None:
 
 
 def write_answer(transport: asyncio.Transport, response: web.Response, *, is_last: bool) -> None:
-    """Write a response to the connection; ``is_last`` if the connection closes after it."""
+    """Write a response to the connection. ``is_last`` means that the connection closes after it."""
     body = response.body or b""
     assert isinstance(body, bytes | bytearray | memoryview)
     head = head_of(response, len(body), is_last=is_last)

@@ -59,7 +59,7 @@ class Access:
         self._for_others: Headers = {"Vary": "Origin"} if self._origins - {ALL} else {}
 
     def admit(self, request: Request) -> Headers:
-        """Check a request; return the CORS headers of its response.
+        """Check the host name and the origin of a request; return the CORS headers of its response.
 
         Raises ``MisdirectedRequest`` and ``OriginNotAllowed``.
         """
@@ -84,7 +84,9 @@ class Access:
         return self._for_others
 
     def _check(self, host: str) -> None:
-        """Check a host, and cache it unless only the current list of brokers accepts it."""
+        """Check the host name of a request. Caches the result, except for a name that only the current list
+        of brokers accepts.
+        """
         name = _name_of(host)
         is_listed = not self._allowed_hosts.isdisjoint((ALL, name, host.lower()))
         if is_listed or name in self._names or _leads_nowhere_else(name):
@@ -100,12 +102,12 @@ class Access:
 
 
 def is_preflight(request: Request, shared: Headers) -> bool:
-    """True for a CORS preflight request of a listed origin."""
+    """True for a CORS preflight request that comes from a listed origin."""
     return "Access-Control-Allow-Origin" in shared and "Access-Control-Request-Method" in request.headers
 
 
 def preflight(methods: Iterable[str]) -> dict[str, str]:
-    """Return the headers that permit a listed origin's page to use a path with these methods."""
+    """Return the headers that permit a page of a listed origin to use a path with these methods."""
     return {
         "Access-Control-Allow-Methods": ", ".join(sorted(methods)),
         "Access-Control-Allow-Headers": "*",
@@ -114,13 +116,13 @@ def preflight(methods: Iterable[str]) -> dict[str, str]:
 
 
 def _name_of(host: str) -> str:
-    """Return the name in ``name:port``, in lower case; empty if the text has another form."""
+    """Return the host name in ``name:port``, in lower case; empty if the text has another form."""
     found = _HOST.fullmatch(host)
     return found["name"].lower() if found else ""
 
 
 def _leads_nowhere_else(name: str) -> bool:
-    """True if the host does not depend on DNS."""
+    """True if the address of the host does not depend on DNS."""
     try:
         ipaddress.ip_address(name.strip("[]"))
     except ValueError:
@@ -129,5 +131,5 @@ def _leads_nowhere_else(name: str) -> bool:
 
 
 def _is_same(origin: str, host: str) -> bool:
-    """True if the page came from this broker, or from the proxy in front of it."""
+    """True if the page came from this broker, or from the proxy that clients use for it."""
     return origin.lower() in (f"http://{host.lower()}", f"https://{host.lower()}")

@@ -1,4 +1,4 @@
-"""Responses whose batches are read while they are sent, so that large ones need little memory.
+"""Responses whose batches are read while they are sent, so that large responses need little memory.
 
 Decides: on which connections this is possible. Leaves to others: reading (``raftlog.node.reading``) and
 sending (``api.connections.batch_sender``).
@@ -24,12 +24,12 @@ class BatchesAnswer(web.Response):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the body, before any piece of ``rest`` is read."""
+        """The size of the body in bytes. Valid only before a piece of ``rest`` is read."""
         return len(self.first) + self.rest.left_bytes
 
 
 def can_send_pieces(call: Call) -> bool:
-    """True if the connection is a socket that the fast path writes to, without encryption or unsent bytes."""
+    """True if the fast path writes to the connection, without encryption, and all earlier bytes are sent."""
     transport = call.request.transport
     return (
         call.is_plain

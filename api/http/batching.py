@@ -1,13 +1,13 @@
 """Appends small produces that arrive together as one batch.
 
-Decides: which requests share a batch, and how long a request waits for others: not at all while few batches
-of its queue are in flight, otherwise until one of them is answered, and never longer than ``HOLD_S``. So a
-single request is not delayed, and the cost per request falls with load. Leaves to others: decoding and
-placing records (``json_records``), and the append itself (the gateway).
+Decides: which requests share a batch, and how long a request waits for others. It does not wait while few
+batches of its queue are in flight; otherwise it waits until one of these batches is answered, but never
+longer than ``HOLD_S``. So a single request is not delayed, and the cost per request falls with load. Leaves
+to others: decoding and placing records (``json_records``), and the append itself (the gateway).
 
 A request is never split over batches, and gets its own offsets. The error of a shared append applies to all
-requests in it, except if it refuses a record: then both halves are sent again, until the request with that
-record is alone.
+its requests, except if it refuses a record: then both halves of the requests are sent again, until the
+request with that record is alone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ Send = Callable[[Sequence[int], Sequence["Part"]], Coroutine[None, None, None]]
 
 
 class Part:
-    """The records of one request, and their outcome. ``target`` is set when they are sent."""
+    """The records of one request, and their outcome. ``target`` is the partition; it is set when the records
+    are sent.
+    """
 
     __slots__ = ("bytes_max", "now_ms", "receipt", "records", "size_bytes", "target")
 
@@ -52,12 +54,14 @@ class Part:
 
     @property
     def may_share(self) -> bool:
-        """True if the part is small enough to share a batch."""
+        """True if the part is small enough to share a batch with other requests."""
         return self.size_bytes <= min(REQUEST_BYTES_MAX, self.bytes_max)
 
 
 class RequestBatcher:
-    """The queues of one broker: one per partition, and one per topic for records without a partition."""
+    """The queues of one broker for small produces: one per partition, and one per topic for records without a
+    partition.
+    """
 
     def __init__(self, gateway: GatewayPort, rng: Random, timeout_ms: int) -> None:
         self._gateway = gateway
@@ -66,7 +70,9 @@ class RequestBatcher:
         self._queues: dict[tuple[str, int | None], _BatchQueue] = {}
 
     async def append(self, topic: str, partitions: Sequence[int], part: Part) -> AppendReceipt:
-        """Append with ``acks=quorum`` to one of ``partitions``: the only one, or a random one."""
+        """Append the records with ``acks=quorum`` to one of ``partitions``: to the only partition, or to a
+        random one.
+        """
         key = (topic, partitions[0] if len(partitions) == 1 else None)
         queue = self._queues.get(key)
         if queue is None:
@@ -79,8 +85,8 @@ class RequestBatcher:
     async def _send(self, topic: str, partitions: Sequence[int], parts: Sequence[Part]) -> None:
         """Append all parts as one batch, and set the outcome of each part.
 
-        If the contents are refused or cannot be encoded, both halves are sent again, so that an error of one
-        request, even an unexpected one, does not affect others.
+        If the contents are refused or cannot be encoded, the two halves of the parts are sent again
+        separately. So an error of one request, even an unexpected one, does not affect others.
         """
         target = TopicPartition(topic, self._rng.choice(partitions))
         for part in parts:
@@ -102,7 +108,7 @@ class RequestBatcher:
 
 
 class _BatchQueue:
-    """The waiting requests for one target, in order of arrival."""
+    """The requests that wait for one target, in order of arrival."""
 
     def __init__(self, send: Send, on_idle: Callable[[], object]) -> None:
         self._send = send
@@ -113,7 +119,9 @@ class _BatchQueue:
         self._timer: asyncio.Handle | None = None
 
     def add(self, partitions: Sequence[int], part: Part) -> None:
-        """Queue a part: it is sent at the end of this turn of the loop, or once there is a place."""
+        """Queue a part. It is sent at the end of this turn of the event loop, or once few enough batches are
+        in flight.
+        """
         self._partitions = partitions
         self._waiting.append(part)
         if self._timer is None:
@@ -124,7 +132,7 @@ class _BatchQueue:
                 self._timer = loop.call_later(HOLD_S, self._flush)
 
     def _flush(self) -> None:
-        """Send at least one batch, and more while there are places."""
+        """Send at least one batch, and more while few enough batches are in flight."""
         loop = asyncio.get_running_loop()
         self._timer = None
         while self._waiting:
@@ -148,7 +156,7 @@ class _BatchQueue:
             self._on_idle()
 
     def _next_batch(self) -> list[Part]:
-        """Take the oldest requests that fit into one batch together."""
+        """Remove the oldest requests from the queue that fit into one batch together, and return them."""
         waiting = self._waiting
         parts = [waiting.popleft()]
         size_bytes = parts[0].size_bytes

@@ -1,6 +1,6 @@
-"""Reads the body of a request, which is counted and limited before it is stored.
+"""Reads the body of a request. The body is counted and limited before it is stored.
 
-Decides: the limits of size, speed and encoding of a body. Leaves to others: JSON (``json_bodies``).
+Decides: the limits on size, speed and encoding of a body. Leaves to others: JSON (``json_bodies``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class _Inflater(Protocol):
-    """The methods of zlib's decompressor class, which has no public name."""
+    """The interface of zlib's decompressor, whose class has no public name."""
 
     @property
     def eof(self) -> bool: ...
@@ -53,14 +53,14 @@ class _Inflater(Protocol):
 
 
 def check_announced(request: Request, limits: Limits) -> None:
-    """Refuse a body whose announced size is too large, before reading it."""
+    """Refuse a body before reading it, if its announced size is too large."""
     announced = request.content_length
     if announced is not None and announced > limits.body_bytes_max:
         raise _too_large(f"the body has {announced} bytes", limits)
 
 
 async def read_body(request: Request, held: Hold, limits: Limits) -> bytes | bytearray:
-    """Read the whole body; ``held`` grows with the bytes received, regardless of the announced size.
+    """Read the whole body. ``held`` grows with the bytes received, regardless of the announced size.
 
     Raises ``RecordTooLarge``, ``RequestTimeout``, ``Overloaded`` (also for lack of memory),
     ``QuotaExceeded``, and ``ConnectionResetError`` if the client disconnects.
@@ -128,13 +128,13 @@ async def decoded_json(text: bytes | bytearray, kind: type[T], prefix: str = "")
 
 
 def unsupported(media_type: str, supported: tuple[str, ...]) -> UnsupportedMediaType:
-    """The error for an unsupported encoding or media type."""
+    """The error for a body whose encoding or media type is not supported."""
     sent = f"Content-Type {media_type[:64]!r} is not supported" if media_type else "Content-Type is missing"
     return UnsupportedMediaType(f"{sent}; send {' or '.join(supported)}", supported=list(supported))
 
 
 async def _read_rest(body: WholeBody, held: Hold, limits: Limits) -> bytearray:
-    """Read a body of which a part has arrived. Raises ``TimeoutError`` if the rest arrives too slowly."""
+    """Read the rest of a body of known length. Raises ``TimeoutError`` if the rest arrives too slowly."""
     received_bytes = body.news()
     held.expect(received_bytes + body.missing)
     held.grow(received_bytes)
@@ -150,7 +150,9 @@ async def _read_rest(body: WholeBody, held: Hold, limits: Limits) -> bytearray:
 async def _read_chunks(
     request: Request, held: Hold, members: _Members | None, limits: Limits
 ) -> bytes | bytearray:
-    """Read a body in chunks. Raises ``TimeoutError`` if it arrives too slowly."""
+    """Read a body that arrives in chunks of unknown total length. Raises ``TimeoutError`` if it arrives too
+    slowly.
+    """
     content = request.content
     body, received_bytes = bytearray(), 0
     began = asyncio.get_running_loop().time()
@@ -173,19 +175,19 @@ async def _read_chunks(
 
 
 def _allowed_s(limits: Limits, received_bytes: int) -> float:
-    """Return the seconds after the start of a body within which more bytes must have arrived."""
+    """Return the time within which more bytes must have arrived, in seconds after the start of the body."""
     return min(limits.body_timeout_s, limits.body_grace_s + received_bytes / limits.body_rate_min)
 
 
 class _Members:
-    """A compressed body of several members, one after another, as in joined gzip files."""
+    """Decompresses a body that has several members, one after another, as joined gzip files have."""
 
     def __init__(self) -> None:
         self._inflater: _Inflater = zlib.decompressobj(ANY_ZLIB_WINDOW)
         self._count = 1
 
     def inflated(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield the content of a chunk, in parts of at most ``INFLATED_BYTES_MAX``."""
+        """Yield the decompressed content of a chunk, in parts of at most ``INFLATED_BYTES_MAX``."""
         try:
             while True:
                 if self._inflater.eof:
@@ -211,7 +213,7 @@ class _Members:
         self._inflater = zlib.decompressobj(ANY_ZLIB_WINDOW)
 
     def check_end(self) -> None:
-        """Raise ``InvalidRequest`` for a body that ends within a member."""
+        """Raise ``InvalidRequest`` if the body has ended within a member."""
         if not self._inflater.eof:
             raise InvalidRequest("the compressed body is truncated", field="body")
 

@@ -1,8 +1,8 @@
 """Detects disconnected clients of waiting requests, and cancels these requests.
 
-A handler that waits does not notice that its connection closed. One timer for all waiting requests checks
-their transports twice a second; without waiting requests there is no timer. Writes are never cancelled: a
-complete request is stored even if its client has disconnected.
+A handler that waits does not notice that its connection has closed. One timer for all waiting requests checks
+their transports twice a second; it runs only while requests wait. Writes are never cancelled: a complete
+request is stored even if its client has disconnected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class DisconnectWatcher:
-    """The waiting requests of one server."""
+    """The waiting requests of one server, with the means to cancel them."""
 
     def __init__(self) -> None:
         self._parked: dict[asyncio.Future[Any], Request] = {}
@@ -31,7 +31,7 @@ class DisconnectWatcher:
         return len(self._parked)
 
     async def park(self, request: Request, waiting: Coroutine[None, None, T] | asyncio.Future[T]) -> T:
-        """Return the result of ``waiting``, which is cancelled when the client of ``request`` disconnects.
+        """Return the result of ``waiting``, which is cancelled if the client of ``request`` disconnects.
 
         Raises ``ConnectionResetError`` if the client disconnects, and ``Draining`` when the server stops.
         """
@@ -54,7 +54,7 @@ class DisconnectWatcher:
             del self._parked[task]
 
     def close(self) -> None:
-        """End all waiting requests, because the server stops."""
+        """End the waits of all requests, because the server stops."""
         self._is_closed = True
         for task in self._parked:
             task.cancel()

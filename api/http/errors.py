@@ -1,4 +1,4 @@
-"""Maps errors to RFC 9457 problems: one table from class to status, title and explanation.
+"""Maps errors to RFC 9457 problems: one table from the class of an error to status, title and explanation.
 
 The status of each error is decided in this module only.
 """
@@ -17,7 +17,9 @@ from raftlog.wire.problems import ProblemBody, problem_body
 
 
 class Kind(NamedTuple):
-    """One kind of problem: status and title for the body, cause and remedy for its page."""
+    """One kind of problem: status and title for the body of a response, cause and remedy for the page about
+    it.
+    """
 
     status: int
     title: str
@@ -410,7 +412,9 @@ _LAST = frozenset(
 
 
 def status_and_title(error: RaftlogError) -> tuple[int, str]:
-    """Return status and title of an error by its nearest class; an offset below the log start is 410."""
+    """Return status and title of an error: of the nearest class in the table. An offset below the log start
+    has status 410.
+    """
     if isinstance(error, errors.OffsetOutOfRange) and _is_below_start(error):
         return GONE, "These records are deleted"
     for cls in type(error).__mro__:

@@ -1,4 +1,5 @@
-"""Reads the header ``Idempotency-Key``: such a request is carried out once, however often it is sent.
+"""Reads the header ``Idempotency-Key``. A request with this header is carried out once, however often it is
+sent.
 
 Decides: which keys are valid, the scope of a key, and which requests are equal. Leaves to others: which
 requests were carried out before (``transactions.keyed_requests``).
@@ -32,7 +33,9 @@ _OF_RAW_BODY: Final = (headers.KEY.lower(), headers.TAGS.lower(), headers.HEADER
 
 
 def key_of(request: Request) -> str | None:
-    """Return the key of a request; None without one. Raises ``InvalidRequest``."""
+    """Return the idempotency key of a request; None if it has none. Raises ``InvalidRequest`` for an invalid
+    key.
+    """
     if headers.IDEMPOTENCY_KEY not in request.headers:
         return None
     for name in _OTHERS:
@@ -47,16 +50,16 @@ def key_of(request: Request) -> str | None:
 
 
 def refuse_key(request: Request, why: str) -> None:
-    """Raise ``InvalidRequest`` for a request that cannot have a key."""
+    """Raise ``InvalidRequest`` if a request that cannot have an idempotency key has one."""
     if headers.IDEMPOTENCY_KEY in request.headers:
         raise _refused(why)
 
 
 def claim_of(request: Request, key: str, scope: str, body: bytes | bytearray, rng: Random) -> Claim:
-    """Create the claim of a request with a key, which is unique in its ``scope``.
+    """Create the claim of a request with an idempotency key, which is unique in its ``scope``.
 
-    Requests are equal if path, media type, headers of a raw body, and body are equal. The query does not
-    count: it only has timeouts and the choice of the route.
+    Requests are equal if path, media type, headers of a raw body, and body are equal. The query is not
+    compared: it only has timeouts and the choice of the route.
     """
     named = ((name.lower(), value) for name, value in request.headers.items())
     of_body = sorted(f"{name}: {value}" for name, value in named if name.startswith(_OF_RAW_BODY))

@@ -1,4 +1,6 @@
-"""Decodes JSON as structs; errors become JSON pointers. The command line uses this module, too."""
+"""Decodes JSON as structs. An error has a JSON pointer to the invalid value. The command line uses this
+module, too.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def decode_json(
 
 
 def _reason(wrong: Exception, body: Buffer) -> str:
-    """Return why a body is not JSON: the decoder calls blank bodies and half surrogate pairs truncated."""
+    """Return why a body is not JSON. The decoder's own message calls blank bodies and half surrogate pairs
+    truncated.
+    """
     if isinstance(wrong, RecursionError):
         return "nested too deeply"
     if isinstance(wrong, UnicodeError):

@@ -20,7 +20,7 @@ Item = TypeVar("Item")
 def asked_page(query: Mapping[str, str], keys: re.Pattern[str]) -> tuple[str, int]:
     """Return the key after which a page begins, and the number of items to look for: one more than the limit.
 
-    For lists of which only the page is fetched. Raises ``InvalidRequest`` like ``page``.
+    Used for lists of which only one page is fetched. Raises ``InvalidRequest`` like ``page``.
     """
     return _after(query, keys) or "", LIMIT.of(query, "limit") + 1
 
@@ -28,8 +28,8 @@ def asked_page(query: Mapping[str, str], keys: re.Pattern[str]) -> tuple[str, in
 def page(
     items: Sequence[tuple[str, Item]], query: Mapping[str, str], keys: re.Pattern[str]
 ) -> tuple[list[Item], str | None]:
-    """Return a page of items with their keys, such as ``NAMES``, in the order of the keys, and the next
-    token.
+    """Return a page of items and the token of the next page; the items are ordered by their ``keys``, such as
+    ``NAMES``.
 
     The token is the last key of the page, so that paging is correct despite additions and deletions. Raises
     ``InvalidRequest`` for a token that is not a key.
@@ -52,5 +52,5 @@ def _after(query: Mapping[str, str], keys: re.Pattern[str]) -> str | None:
 
 
 def number_key(number: int) -> str:
-    """Return a key of ``NUMBERS`` that sorts like its number."""
+    """Return the text for a number that sorts like the number: a key of ``NUMBERS``."""
     return f"{number:010d}"

@@ -32,7 +32,9 @@ _NAMED = {"earliest": Start.EARLIEST, "latest": Start.LATEST}
 
 @dataclass(frozen=True, slots=True)
 class WholeNumber:
-    """The range of a parameter, both bounds included; used to parse requests and to describe them."""
+    """The range of a parameter that is a whole number, both bounds included; used to parse requests and to
+    describe them.
+    """
 
     low: int
     high: int
@@ -49,7 +51,7 @@ class WholeNumber:
         return number_between(text, name, low=self.low, high=self.high)
 
     def of(self, query: Mapping[str, str], name: str) -> int:
-        """Return the number in a query, which may omit a parameter with a default."""
+        """Return the number in a query. A parameter with a default may be missing from the query."""
         if self.default is not None and name not in query:
             return self.default
         return self.read(query[name], name)
@@ -66,7 +68,7 @@ def query_of(
 ) -> Mapping[str, str]:
     """Return the query parameters of a request. Raises ``InvalidRequest`` for unknown and repeated names.
 
-    Names in ``lists`` may be repeated; the result then has one of their values.
+    Names in ``lists`` may be repeated; the result then has only one of the values.
     """
     if not request.query_string:
         return _NOTHING
@@ -116,7 +118,7 @@ def duration_text(milliseconds: int) -> str:
 
 
 def one_of(query: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """Parse a query parameter that is a word of ``choices``; the first word is the default."""
+    """Parse a query parameter whose value is a word of ``choices``; the first word is the default."""
     text = query.get(name, choices[0])
     if text not in choices:
         raise InvalidRequest(f"{name} is {text[:64]!r}; send {' or '.join(choices)}", field=name)
@@ -175,7 +177,9 @@ def etag(version: int) -> str:
 
 
 def if_match(request: Request) -> int | None:
-    """Return the version that a resource must still have; ``None`` for any."""
+    """Return the version in ``If-Match``, which the resource must still have; ``None`` if any version will
+    do.
+    """
     text = request.headers.get("If-Match")
     if text is None or text.strip() == "*":
         return None
@@ -194,7 +198,10 @@ def media_type_of(request: Request) -> str:
 
 
 def accepted(headers: Mapping[str, str], offered: tuple[str, ...]) -> str | None:
-    """Return the offered media type that the client prefers, or ``None``; the first without a preference."""
+    """Return the offered media type that the client prefers; ``None`` if it accepts none.
+
+    Without a preference, returns the first offered media type.
+    """
     text = headers.get("Accept")
     if text is None or text in offered or text == "*/*":
         return text if text in offered else offered[0]
@@ -211,6 +218,8 @@ def accepted(headers: Mapping[str, str], offered: tuple[str, ...]) -> str | None
 
 
 def _weight(wishes: Mapping[str, float], media_type: str) -> float:
-    """Return the weight of a media type: of ``text/html`` before ``text/*`` before ``*/*``."""
+    """Return the weight that a client gives to a media type: of the most specific range, such as
+    ``text/html``, ``text/*``, ``*/*``.
+    """
     family = media_type.partition("/")[0] + "/*"
     return wishes.get(media_type, wishes.get(family, wishes.get("*/*", 0.0)))

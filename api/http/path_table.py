@@ -1,6 +1,6 @@
 """Finds the route of a request by its path and method, and the parameters in the path.
 
-This router serves the fast path and the requests that aiohttp parses.
+The table serves the fast path as well as the requests that aiohttp parses.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ class PathTable:
 
 
 def _vagueness(part: str) -> int:
-    """Return 0 for a text, 1 for a parameter with a text after it, 2 for a parameter."""
+    """Return the rank of a segment, the most specific first: 0 for a text, 1 for a parameter with a text
+    after it, 2 for a parameter.
+    """
     return part.startswith("{") + part.endswith("}")
 
 

@@ -19,7 +19,7 @@ _NAMES: Final = (headers.PRODUCER_ID, headers.PRODUCER_EPOCH, headers.PRODUCER_S
 
 
 class Producer(NamedTuple):
-    """The producer of the records of a request, and their transaction, if they have one."""
+    """The producer of a request's records, and their transaction if they have one."""
 
     producer_id: int
     epoch: int
@@ -28,7 +28,9 @@ class Producer(NamedTuple):
 
     @property
     def is_sequenced(self) -> bool:
-        """Whether a repetition is recognised. Records without a sequence need not fit in one batch."""
+        """Whether repeated records are recognised, because they have a sequence. Records without a sequence
+        need not fit in one batch.
+        """
         return self.sequence != NO_SEQUENCE
 
 
@@ -55,7 +57,7 @@ def own_id(transactional_id: str, field: str) -> str:
 
 
 def own_handle_of(text: str, field: str) -> Handle:
-    """Parse the id of a transaction that a client may write to and commit."""
+    """Parse the id of a transaction that belongs to a client, which may write to it and commit it."""
     handle = handle_of(text, field)
     own_id(handle.transactional_id, field)
     return handle
@@ -68,7 +70,9 @@ def transaction_of(request: Request) -> Handle | None:
 
 
 def producer_of(request: Request) -> Producer | None:
-    """Read producer id, epoch and sequence, or a transaction and perhaps a sequence; None without them."""
+    """Read the producer id, epoch and sequence, or the transaction and perhaps a sequence; None if a request
+    has none of these.
+    """
     handle = transaction_of(request)
     if handle is not None:
         return Producer(handle.producer_id, handle.epoch, _sequence_in(request), handle.transactional_id)

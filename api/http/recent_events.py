@@ -1,7 +1,7 @@
-"""Keeps the most recent pages of event streams as bytes, for further readers of their records.
+"""Keeps the most recent pages of event streams as bytes, for other readers of these records.
 
-Decides: which pages are kept, and that a page which several readers want at the same time is built once.
-Leaves to others: the key of a page, and building it (``api.resources.events``).
+Decides: which pages are kept, and that a page which several readers want is built once. Leaves to others: the
+key of a page, and building it (``api.resources.events``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import NamedTuple, Protocol
 
 
 class ShownPage(NamedTuple):
-    """A page as events, and the offset after it. Its builder keeps ``open_bytes`` for the next page."""
+    """A page of records as events, and the offset after the page. Its builder keeps ``open_bytes`` for the
+    next page.
+    """
 
     events: bytes
     next_offset: int
@@ -24,11 +26,11 @@ class Place(Protocol):
     """The right to build a large page, which few requests have at a time; see ``Turn``."""
 
     async def begin(self) -> None:
-        """Wait for the place."""
+        """Wait until a large page may be built."""
 
 
 class RecentEvents:
-    """The pages of one broker, within a limit of bytes."""
+    """The kept pages of one broker, within a limit of bytes."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -37,7 +39,7 @@ class RecentEvents:
         self._under_construction: dict[Hashable, asyncio.Future[ShownPage | None]] = {}
 
     def page(self, key: Hashable) -> RecentPage:
-        """Create one reader's access to the page with this key."""
+        """Create the access of one reader to the page with this key."""
         return RecentPage(self, key)
 
     def get(self, key: Hashable) -> ShownPage | None:
@@ -45,7 +47,9 @@ class RecentEvents:
         return self._kept.get(key)
 
     def keep(self, key: Hashable, page: ShownPage) -> None:
-        """Keep a page and remove the oldest; a page without events or beyond the limit is not kept."""
+        """Keep a page, and remove the oldest pages beyond the limit. A page without events, or larger than
+        the limit, is not kept.
+        """
         size_bytes = len(page.events)
         if not 0 < size_bytes <= self._bytes_max or key in self._kept:
             return
@@ -55,20 +59,24 @@ class RecentEvents:
             self._size_bytes -= len(self._kept.pop(next(iter(self._kept))).events)
 
     def under_construction(self, key: Hashable) -> asyncio.Future[ShownPage | None] | None:
-        """Return the page that a reader is building, or None. Its result is None if building fails."""
+        """Return the future for the page that a reader is building, or None. The result of the future is None
+        if building fails.
+        """
         return self._under_construction.get(key)
 
     def begin(self, key: Hashable) -> None:
-        """Note that a reader builds the page, until ``end``."""
+        """Note that a reader builds the page, until ``end`` is called."""
         self._under_construction[key] = asyncio.get_running_loop().create_future()
 
     def end(self, key: Hashable, page: ShownPage | None) -> None:
-        """Note that the reader has built the page, or failed."""
+        """Note that the reader has built the page, or that building has failed."""
         self._under_construction.pop(key).set_result(page and page._replace(open_bytes=0))
 
 
 class RecentPage:
-    """One reader's access to a page: the page is found, or this reader builds it before the block ends."""
+    """The access of one reader to a page. Either the page is found, or this reader builds it before the block
+    ends.
+    """
 
     __slots__ = ("_is_building", "_key", "_recent")
 
@@ -78,9 +86,11 @@ class RecentPage:
         self._is_building = False
 
     async def found(self, place: Place, *, is_short: bool) -> ShownPage | None:
-        """Return the page; None if this reader must build it, with a place unless building ``is_short``.
+        """Return the page; None if this reader must build it. Then the reader has a place, unless building
+        ``is_short``.
 
-        So builders wait for nothing that readers of their pages may hold.
+        The place is taken before building begins, so a builder never waits for a place that readers of its
+        page may hold.
         """
         recent, key, has_place = self._recent, self._key, False
         while True:
@@ -98,7 +108,7 @@ class RecentPage:
                 has_place = True
 
     def built(self, page: ShownPage) -> None:
-        """Keep the page that the reader has built, and give it to waiting readers."""
+        """Keep the page that this reader has built, and give it to the readers that wait for it."""
         self._recent.keep(self._key, page)
         self._end(page)
 

@@ -1,4 +1,4 @@
-"""Redirects requests for a partition that another broker leads, as ``route`` says."""
+"""Redirects a request to the leader of its partition, as the parameter ``route`` says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defines the interface of a request for handlers, independent of its parser: aiohttp or ``fast_path``."""
+"""Defines the interface of a request for handlers, for both parsers: aiohttp and ``fast_path``."""
 
 from __future__ import annotations
 
@@ -11,23 +11,27 @@ from multidict import MultiMapping
 from raftlog.hosting.budget import share_owner
 
 Found = dict[Callable[..., object], Any]
-"""Values that functions have read from the head of a request, by function. Equal heads may share them."""
+"""Values that functions have computed from the head of a request, by function. Requests with equal heads may
+share them.
+"""
 
 
 class Body(Protocol):
-    """The bytes of a body, as they arrive."""
+    """The body of a request, whose bytes can be read as they arrive."""
 
     def is_eof(self) -> bool:
         """True once all bytes have been read and no more will arrive."""
 
     def exception(self) -> BaseException | None:
-        """The error that ended the body early, if any."""
+        """The error that ended the body early; None if no error did."""
 
     def read_nowait(self, n: int = -1, /) -> bytes:
-        """Return the available bytes."""
+        """Return the bytes that have arrived and were not read yet."""
 
     async def readany(self) -> bytes:
-        """Return the available bytes, or wait for the next bytes; empty at the end."""
+        """Return the unread bytes that have arrived, or wait for the next bytes; empty at the end of the
+        body.
+        """
 
 
 class Request(Protocol):
@@ -39,7 +43,7 @@ class Request(Protocol):
 
     @property
     def path(self) -> str:
-        """The path, decoded, without the query."""
+        """The decoded path, without the query."""
 
     @property
     def path_qs(self) -> str:
@@ -79,13 +83,13 @@ class Request(Protocol):
 
 
 class RememberedRequest(Request, Protocol):
-    """A request whose connection remembers its head."""
+    """A request whose connection keeps the values that were computed from the head."""
 
     @property
     def found(self) -> Found:
-        """The values that handlers have read from the head."""
+        """The values that handlers have computed from the head."""
 
 
 def client_of(request: Request) -> str:
-    """Return the client for which shares are counted."""
+    """Return the client whose share of the limits this request uses."""
     return share_owner(request.remote or "")

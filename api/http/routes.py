@@ -1,7 +1,8 @@
 """Binds operations to handlers and parameters in a route table, for routing and documentation.
 
-A ``Route`` binds an operation of the contract (``raftlog.wire.operation``) to its handler and adds its
-parameters; ``documentation`` describes the routes, so that the served document cannot disagree with the code.
+A ``Route`` binds an operation of the contract (``raftlog.wire.operation``) to its handler and adds the
+parameters of the path and the query. ``documentation`` describes the routes, so that the served document
+cannot disagree with the code.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Parameter:
     is_list: bool = False
 
     def schema_for(self, limits: Limits) -> Schema:
-        """Return the schema for a broker with these limits."""
+        """Return the schema of the parameter for a broker with these limits."""
         return self.schema(limits) if callable(self.schema) else self.schema
 
 
@@ -71,9 +72,9 @@ CAPPED: Final = {"wait": headers.WAIT_CAPPED, "timeout": headers.TIMEOUT_CAPPED}
 
 @dataclass(slots=True)
 class Call:
-    """One request, as its handler sees it. ``target`` is set once its partition is known.
+    """One request, as its handler sees it. ``target`` is set once the partition of the request is known.
 
-    ``shared`` are the CORS headers of the response; ``capped`` has the headers of reduced times.
+    ``shared`` are the CORS headers of the response; ``capped`` has the headers that report reduced times.
     """
 
     request: Request
@@ -95,18 +96,21 @@ class Call:
     is_plain: bool = False  # true if the fast path read it
 
     def from_head(self, read: Callable[[Call], T]) -> T:
-        """Return the result of ``read``, which depends on the head only, and is kept for equal heads."""
+        """Return the result of ``read``, which depends only on the head of the request and is kept for equal
+        heads.
+        """
         known: T | None = self.found.get(read)
         if known is None:
             known = self.found[read] = read(self)
         return known
 
     async def metadata(self) -> MetadataImage:
-        """Return the metadata of this broker. Raises ``NoLeader`` if it has none and gets none.
+        """Return the metadata of this broker. Raises ``NoLeader`` if the broker has no metadata and receives
+        none.
 
-        Otherwise a broker that has lost its files would report all topics and brokers as missing, and a
-        broker of a new cluster, whose first controller has not stored the cluster's id yet, would issue
-        tokens without a cluster.
+        Otherwise a broker that has lost its files would report all topics and brokers as missing. A broker of
+        a new cluster, whose first controller has not stored the cluster's id yet, would issue tokens without
+        a cluster.
         """
         controller = self.services.controller
         if controller.image.cluster_id:
@@ -123,7 +127,11 @@ class Call:
         return topic is None or self.services.topics.has(topic, self.partition_number or 0)
 
     async def hear_of_path(self) -> None:
-        """Hear of the topic and the partition of the path, if any; see ``ConfirmedTopics.hear_of``."""
+        """Return once this broker's metadata has the topic and partition of the path, or is confirmed without
+        them.
+
+        Does nothing for a path without a topic; see ``ConfirmedTopics.hear_of``.
+        """
         if (topic := self.match_info.get("topic")) is not None:
             await self.services.topics.hear_of([(topic, self.partition_number or 0)])
 
@@ -159,8 +167,8 @@ class Call:
         return self.capped_ms("wait", self.services.limits.wait_ms_max, 0)
 
     def capped_ms(self, name: str, high_ms: int, default_ms: int) -> int:
-        """Return a time of the query. A time above ``high_ms`` is reduced, which a response header
-        reports.
+        """Return a time from the query, in milliseconds. A time above ``high_ms`` is reduced to it, and a
+        response header reports this.
         """
         wanted_ms = parameters.duration_ms(self.query, name, default_ms)
         if wanted_ms <= high_ms:
@@ -192,9 +200,9 @@ Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True)
 class Route:
-    """An operation and its handler. Unless ``negotiated``, the response does not depend on ``Accept``.
+    """An operation and its handler. If it is not ``negotiated``, the response does not depend on ``Accept``.
 
-    ``is_streamed`` if a successful response is sent while it is generated.
+    ``is_streamed`` means that a successful response is sent while it is generated.
     """
 
     operation: Operation[Any]
@@ -215,7 +223,7 @@ class Route:
 
     @property
     def errors(self) -> tuple[type[RaftlogError], ...]:
-        """All errors: of the operation, and of reading requests."""
+        """The errors of the operation, and the errors of reading any request."""
         of_body = (RequestTimeout, Overloaded, QuotaExceeded) if self.operation.bodies else ()
         of_head = (MalformedRequest, UriTooLong, HeadersTooLarge)
         of_write = () if self.method == "GET" else (OriginNotAllowed,)
@@ -241,7 +249,7 @@ class Route:
 
 
 def duration(name: str, description: str, default_of: Callable[[Limits], int]) -> Parameter:
-    """Create the parameter of a ``Call.capped_ms``; its default is in milliseconds."""
+    """Create the parameter for a time that ``Call.capped_ms`` reads; its default is in milliseconds."""
 
     def schema(limits: Limits) -> Schema:
         default = parameters.duration_text(default_of(limits))
@@ -255,7 +263,9 @@ def duration(name: str, description: str, default_of: Callable[[Limits], int]) -
 
 
 def partition_number(match_info: Mapping[str, str]) -> int | None:
-    """Return the partition of a path; None if the path has no partition, or its text is not a number."""
+    """Return the number of the partition in a path; None if the path has no partition, or its text is not a
+    number.
+    """
     text = match_info.get("partition", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 

@@ -1,7 +1,7 @@
-"""What event streams share: recent pages, and one read for all readers with an equal request.
+"""State that event streams share: recent pages, and one read for all readers with an equal request.
 
-Decides: which readers share a read: all whose equal requests arrive while the read runs. Leaves to others:
-reading, and writing events (``api.resources.events``). All readers get the same result or error.
+Decides: which readers share a read: all whose equal requests arrive while the read runs. All of them get an
+equal result or error. Leaves to others: reading, and writing events (``api.resources.events``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class EventStreams:
 
 
 class SharedReads:
-    """The running reads of one broker's streams."""
+    """The running reads for event streams of one broker."""
 
     def __init__(self) -> None:
         self._under_way: dict[Asked, _SharedRead] = {}
@@ -38,7 +38,8 @@ class SharedReads:
         return len(self._under_way)
 
     def join(self, asked: Asked, read: Read) -> asyncio.Future[FetchResult]:
-        """Return the result of the running read for ``asked``; starts ``read`` if there is none.
+        """Return a future for the result of the running read for ``asked``; starts ``read`` if no such read
+        runs.
 
         The future belongs to the caller. A read ends early when all its futures are cancelled.
         """
@@ -49,7 +50,7 @@ class SharedReads:
 
 
 class _SharedRead:
-    """One read, and the futures of its readers.
+    """One running read, and the futures of the readers that share it.
 
     ``on_end`` is called once, before the readers have a result.
     """

@@ -1,6 +1,6 @@
 """Runs the steps of a request that writes more than once, or reads after a write.
 
-Decides: which error a client gets if a step after a write fails: a partly completed request is never reported
+Decides: which error a client gets if a step fails after a write. A partly completed request is never reported
 as "not done".
 """
 
@@ -15,15 +15,16 @@ Result = TypeVar("Result")
 
 
 class Steps:
-    """The steps of one request, from its first write on."""
+    """The steps of one request, beginning with its first write."""
 
     def __init__(self) -> None:
         self._has_written = False
 
     async def take(self, step: Awaitable[Result]) -> Result:
-        """Run a step and return its result. Raises the errors of the first step unchanged.
+        """Run a step and return its result.
 
-        Raises ``CommitUnknown`` for each definite error of a later step.
+        Raises the errors of the first step unchanged, and ``CommitUnknown`` in place of each definite error
+        of a later step.
         """
         try:
             result = await step

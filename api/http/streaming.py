@@ -1,7 +1,7 @@
 """Writes a response that is sent while it is generated, on a connection that aiohttp reads.
 
 Decides: how much is written in one turn of the event loop, and how long a client may take to read. Leaves to
-others: the contents.
+others: the contents of the response.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ async def write(call: Call, response: web.StreamResponse, data: bytes, held_byte
     """Write data to a streamed response.
 
     Raises ``ConnectionError`` if the client has disconnected, which aiohttp reports only at the next write.
-    ``held_bytes`` are counted as waiting together with the data.
+    ``held_bytes`` are counted as unread together with the data.
     """
     copied_bytes = min(len(data), WRITE_BYTES)
     with call.admission.answers.waiting(len(data) + copied_bytes + held_bytes, partial(abort, call)):
@@ -35,7 +35,7 @@ async def write(call: Call, response: web.StreamResponse, data: bytes, held_byte
 
 
 def abort(call: Call) -> None:
-    """Close the connection of a stream at once."""
+    """Close the connection of a streamed response at once."""
     if (transport := _transport(call)) is not None:
         transport.abort()
 

@@ -1,7 +1,7 @@
 """Reads a body of known length from the socket into the buffer that its handler gets.
 
-Decides: how far the buffer grows before bytes arrive, and how far a client may be ahead of the handler.
-Leaves to others: limits, and how long to wait (``bodies``).
+Decides: how far the buffer grows before bytes arrive, and how many bytes a client may send before the handler
+asks for them. Leaves to others: limits, and how long to wait (``bodies``).
 """
 
 from __future__ import annotations
@@ -47,25 +47,25 @@ class WholeBody:
         return memoryview(self._buffer)[self._filled :]
 
     def arrived(self, count: int) -> None:
-        """Note that ``count`` bytes were written to ``room``."""
+        """Note that ``count`` bytes were written to the memory that ``room`` returned."""
         self.missing -= count
         self._filled += count
         _wake(self._waiter)
 
     def fail(self, error: BaseException) -> None:
-        """End the body with an error: the rest will not arrive."""
+        """End the body with an error, because the rest will not arrive."""
         self._error = error
         _wake(self._waiter)
 
     def drop(self) -> None:
-        """Drop the rest of the body, which may still arrive: the request has its response."""
+        """Drop the rest of the body, which may still arrive, because the request has its response."""
         self._is_dropped, self._resume = True, None
         self._buffer = bytearray()
 
     # Methods for the handler.
 
     def news(self) -> int:
-        """Return the number of bytes that have arrived since the last call."""
+        """Return the number of bytes of the body that have arrived since the last call."""
         count = self._filled - self._read
         self._read = self._filled
         return count
@@ -73,7 +73,8 @@ class WholeBody:
     async def more(self, deadline: float | None) -> None:
         """Return once more bytes have arrived.
 
-        Raises ``TimeoutError`` at the deadline, a time of the loop, and the error that has ended the body.
+        Raises ``TimeoutError`` at ``deadline``, a time of the event loop, and the error that has ended the
+        body.
         """
         if self._error is not None:
             raise self._error
@@ -90,26 +91,30 @@ class WholeBody:
                 timer.cancel()
 
     def whole(self) -> bytearray:
-        """Return the complete body, once no bytes are missing. The caller may write to the buffer."""
+        """Return the complete body. Call this only when no bytes are missing. The caller may write to the
+        buffer.
+        """
         return self._buffer
 
     # Methods of ``Body``, for handlers that read pieces.
 
     def is_eof(self) -> bool:
-        """True once all bytes have been read."""
+        """True once all bytes of the body have been read."""
         return not self.missing and self._read == self._filled
 
     def exception(self) -> BaseException | None:
-        """The error that ended the body early, if any."""
+        """The error that ended the body early; None if no error did."""
         return self._error
 
     def read_nowait(self, n: int = -1, /) -> bytes:
-        """Return the bytes that have arrived since the last call."""
+        """Return the bytes of the body that have arrived since the last call."""
         begin = self._read
         return bytes(memoryview(self._buffer)[begin : begin + self.news()])
 
     async def readany(self) -> bytes:
-        """Return the bytes that have arrived since the last call, or wait for the next; empty at the end."""
+        """Return the bytes that have arrived since the last call, or wait for the next bytes; empty at the
+        end of the body.
+        """
         while self._read == self._filled and self.missing:
             await self.more(None)
         return self.read_nowait()

@@ -1,6 +1,8 @@
-"""Encodes the account of one transaction: the position in Kafka, and the new offsets of its records.
+"""Encodes the account of one transaction of an import: the position in Kafka, and the new offsets of the
+copied records.
 
-Decides: the JSON of an account, and the translation of an offset. Leaves to others: reading and writing.
+Decides: the JSON of an account, and the translation of an offset. Leaves to others: reading and writing
+accounts.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ SUFFIX = ".kafka-import"
 
 
 class Run(NamedTuple):
-    """Consecutive records in both logs: their first offsets, and their number."""
+    """Records that are consecutive in both logs: their first offset in each log, and their number."""
 
     source: int
     target: int
@@ -26,16 +28,18 @@ class Run(NamedTuple):
 
     @property
     def target_end(self) -> int:
-        """The offset after the last record in the target."""
+        """The offset after the run's last record in the target topic."""
         return self.target + self.records
 
     def is_followed_by(self, source: int, target: int) -> bool:
-        """Return whether a record with these offsets continues the run."""
+        """Return whether a record with these offsets is the next record of the run."""
         return source == self.source + self.records and target == self.target_end
 
 
 class Account(msgspec.Struct, frozen=True):
-    """The account of a transaction. ``following`` has the next offset of each partition in Kafka."""
+    """The account of one transaction of an import. ``following`` has the next offset of each partition in
+    Kafka.
+    """
 
     cluster: str  # id of the Kafka cluster
     topic: str  # name of the topic in Kafka
@@ -44,7 +48,9 @@ class Account(msgspec.Struct, frozen=True):
     runs: dict[int, list[Run]] = {}
 
     def check(self, wanted: Account) -> None:
-        """Raise ``Conflict`` if the continued import has another source, or the target was recreated."""
+        """Raise ``Conflict`` if the continued import has another source, or if the target topic was deleted
+        and created again.
+        """
         if (self.cluster, self.topic) != (wanted.cluster, wanted.topic):
             raise Conflict(
                 f"the topic has records of Kafka's topic {self.topic} of cluster {self.cluster}, but this "
@@ -58,7 +64,7 @@ class Account(msgspec.Struct, frozen=True):
 
 
 def runs_of(pairs: Iterable[tuple[int, int]]) -> list[Run]:
-    """Return the runs in pairs of source and target offsets, in order."""
+    """Join pairs of source and target offsets, which are in order, to runs."""
     found: list[Run] = []
     for source, target in pairs:
         if found and found[-1].is_followed_by(source, target):
@@ -69,7 +75,7 @@ def runs_of(pairs: Iterable[tuple[int, int]]) -> list[Run]:
 
 
 class Copied:
-    """The copied records by partition, from all accounts of an import."""
+    """The copied records by partition, according to all accounts of an import."""
 
     def __init__(self, accounts: Iterable[Account]) -> None:
         self.runs: defaultdict[int, list[Run]] = defaultdict(list)
@@ -80,20 +86,20 @@ class Copied:
                 self.runs[partition] += runs
 
     def count(self, partition: int) -> int:
-        """Return the number of records from Kafka in the partition."""
+        """Return the number of records in a partition of the target topic that come from Kafka."""
         return sum(run.records for run in self.runs[partition])
 
     def has(self, partition: int, target: int) -> bool:
-        """Return whether the record at this offset comes from Kafka."""
+        """Return whether the record at this offset of the target topic comes from Kafka."""
         runs = self.runs[partition]
         at = bisect_right(runs, target, key=_target) - 1
         return at >= 0 and target < runs[at].target_end
 
     def translated(self, partition: int, committed: int) -> int | None:
-        """Return the offset of the first copied record from ``committed`` on, or the end of the copied
-        records.
+        """Return the target offset of the first copied record at or after ``committed``; the end of the
+        copied records if there is none.
 
-        ``None`` if no record of the partition is copied.
+        Returns ``None`` if no record of the partition is copied.
         """
         runs = self.runs[partition]
         if not runs:

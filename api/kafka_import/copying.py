@@ -1,6 +1,6 @@
 """Copies records of Kafka in transactions, and continues earlier imports.
 
-Decides: when a transaction ends, and which errors are retried. Leaves to others: Kafka (``source``), the
+Decides: when a transaction ends, and which errors are retried. Leaves to others: Kafka (``source``), and the
 contents of an account (``accounts``).
 """
 
@@ -37,7 +37,7 @@ def accounts_of(topic: str) -> str:
 
 
 class Copying:
-    """One run of an import."""
+    """One run of an import, which copies records."""
 
     def __init__(
         self, client: AsyncClient, source: Source, target: TopicDescription, progress: Progress
@@ -50,10 +50,10 @@ class Copying:
         self._begun = Account(source.cluster, source.topic, target.topic_id, {})
 
     async def run(self, until: Mapping[int, int] | None, is_over: IsOver) -> None:
-        """Copy up to these offsets of Kafka, or without ``until``, until ``is_over``. Retries temporary
-        errors.
+        """Copy the records of Kafka before the offsets ``until``; without ``until``, copy until ``is_over``.
 
-        Raises ``ProducerFenced`` if another run has begun, and ``Conflict`` for another import.
+        Retries temporary errors. Raises ``ProducerFenced`` if another run has begun, and ``Conflict`` for
+        another import.
         """
         failures = 0
         while True:
@@ -103,7 +103,7 @@ class Copying:
                 await self._source.ends()  # raises if Kafka is down, while a read just waits
 
     async def _claim(self, producer: AsyncProducer) -> None:
-        """Write the first account: it reserves the target for this topic of Kafka."""
+        """Write the first account, which reserves the target for this topic of Kafka."""
         self._begun = msgspec.structs.replace(self._begun, following=await self._source.following())
         async with producer.transaction() as transaction:
             await self._tell(transaction, self._begun)
@@ -111,7 +111,7 @@ class Copying:
     async def _store(
         self, producer: AsyncProducer, found: Sequence[Found], following: dict[int, int]
     ) -> None:
-        """Store the records and their account in one transaction."""
+        """Store the copied records and their account in one transaction."""
         try:
             self._begun = await self._stored(producer, found, following)
         except RecordTooLarge as error:
@@ -160,7 +160,7 @@ class Copying:
 
 
 async def accounts(client: AsyncClient, topic: str) -> AsyncIterator[Account]:
-    """Yield all accounts of an import, the oldest first."""
+    """Yield all accounts of an import, the oldest account first."""
     partition, at = client.partition(accounts_of(topic), 0), 0
     while chunk := await partition.read(at):
         for each in chunk:

@@ -1,6 +1,7 @@
-"""Commits the committed offsets of Kafka's groups in the target, and counts the copied records.
+"""Commits the committed offsets of Kafka's groups in the target topic, and counts the copied records.
 
-Decides: that the offset of a group never decreases. Leaves to others: the translation (``accounts``).
+Decides: that the committed offset of a group never decreases. Leaves to others: the translation of offsets
+(``accounts``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from raftlog.errors import Conflict, GroupNotFound
 
 
 class Moved(NamedTuple):
-    """A committed offset of a group in Kafka, and the committed offset in the target."""
+    """A committed offset of a group in Kafka, and the committed offset of the group in the target topic."""
 
     group: str
     partition: int
@@ -52,7 +53,7 @@ async def move_group(
 
 
 async def count(client: AsyncClient, copied: Copied, topic: str, partition: int) -> int:
-    """Count the copied records that a consumer of the target gets."""
+    """Count the copied records in a partition that a consumer of the target topic gets."""
     runs = copied.runs[partition]
     if not runs:
         return 0

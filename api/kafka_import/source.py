@@ -34,7 +34,9 @@ class Found(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Offsets of a partition that Kafka deleted after one run of an import and before the next run."""
+    """A range of offsets of a partition that Kafka deleted after one run of an import and before the next
+    run.
+    """
 
     partition: int
     start: int
@@ -52,7 +54,7 @@ class Source:
         self.partitions: range = range(0)
 
     async def describe(self) -> None:
-        """Read the topic's metadata. Raises ``InvalidRequest`` if the topic does not exist."""
+        """Read the metadata of Kafka's topic. Raises ``InvalidRequest`` if the topic does not exist."""
         self.cluster = str((await self._admin.describe_cluster())["cluster_id"])
         (shown,) = await self._admin.describe_topics([self.topic])
         if shown["error_code"]:
@@ -68,10 +70,10 @@ class Source:
         return {entry[0]: entry[1] for entry in shown[0].resources[0][4]}
 
     async def begin(self, following: Mapping[int, int]) -> list[Lost]:
-        """Read from these offsets on, other partitions from their start; return offsets that Kafka has
-        deleted.
+        """Read from the offsets in ``following``, and other partitions from their start; return the offsets
+        that Kafka has deleted.
 
-        Raises ``Conflict`` if a partition ends before its offset: then the topic was created again.
+        Raises ``Conflict`` if a partition ends before its offset, because the topic was then created again.
         """
         targets, lost = self._targets(), []
         self._consumer.assign(targets)
@@ -90,17 +92,17 @@ class Source:
         return lost
 
     async def ends(self) -> Mapping[int, int]:
-        """Return the end offset of each partition: one past the last record that can be read now."""
+        """Return the end offset of each partition: the offset after the last record that can be read now."""
         return {
             each.partition: at for each, at in (await self._consumer.end_offsets(self._targets())).items()
         }
 
     async def following(self) -> dict[int, int]:
-        """Return the next offset of each partition."""
+        """Return the offset of the next record to read, by partition."""
         return {each.partition: await self._consumer.position(each) for each in self._targets()}
 
     async def read(self, records_max: int) -> Sequence[Found]:
-        """Return the next records; empty after a while without any."""
+        """Return the next records; empty if no record arrives for a while."""
         read = await self._consumer.getmany(timeout_ms=WAIT_MS, max_records=records_max)
         return [
             Found(target.partition, each.offset, _record(each))
@@ -109,11 +111,13 @@ class Source:
         ]
 
     async def groups(self) -> Sequence[str]:
-        """Return the names of all groups."""
+        """Return the names of all consumer groups in Kafka."""
         return sorted(str(group[0]) for group in await self._admin.list_consumer_groups())
 
     async def committed(self, group: str) -> Mapping[int, int]:
-        """Return the committed offsets of a group by partition; waits for the group's coordinator."""
+        """Return the committed offsets of a group in Kafka by partition; waits for the group's
+        coordinator.
+        """
         found = await self._offsets_of(group)
         return {
             target.partition: shown.offset

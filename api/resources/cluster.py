@@ -56,7 +56,7 @@ async def decommission_broker(call: Call) -> web.StreamResponse:
 
 
 async def recommission_broker(call: Call) -> web.StreamResponse:
-    """Use a decommissioned or drained broker again."""
+    """Give a decommissioned or drained broker new replicas and leaderships again."""
     return await _changed(call, lambda broker: DecommissionBroker(broker, decommissioned=False))
 
 
@@ -88,7 +88,7 @@ def _broker_id(call: Call) -> NodeId | None:
 
 
 async def _metadata(call: Call) -> MetadataImage:
-    """The metadata of this broker, confirmed if they do not have the broker of the path."""
+    """The metadata of this broker, confirmed by the controller if they do not have the broker of the path."""
     image, broker_id = await call.metadata(), _broker_id(call)
     if broker_id is None or broker_id in image.brokers or broker_id in image.forgotten:
         return image
@@ -125,7 +125,7 @@ async def get_cluster(call: Call) -> web.StreamResponse:
 
 
 async def get_controller(call: Call) -> web.StreamResponse:
-    """Describe the active controller, and the moves that it knows to make no progress."""
+    """Describe the active controller, and the moves that the controller knows to make no progress."""
     controller = call.services.controller
     leader = controller.leader
     if leader is None:

@@ -1,7 +1,8 @@
 """Reads the open dead letters of a group for one request, partition by partition.
 
-Decides: how much one request reads and holds; a cursor leaves the rest to the next request. Leaves to others:
-which dead letters are open (``dead_letter_scan``), and their use (``dead_letters``).
+Decides: how much one request reads and keeps in memory; a cursor leaves the rest to the next request. Leaves
+to others: which dead letters are open (``dead_letter_scan``), and their use: to list, redrive or discard them
+(``dead_letters``).
 """
 
 from __future__ import annotations
@@ -39,12 +40,15 @@ class Letter(NamedTuple):
 
 Bodies = list[wire.DeadLetterDescription]
 Use = Callable[[Scan, Sequence[Letter]], Awaitable[Bodies]]
-"""Uses the dead letters of a complete scan, and returns their bodies."""
+"""A function that uses (lists, redrives or discards) the dead letters of a complete scan, and returns their
+bodies.
+"""
 
 
 @dataclass(slots=True, kw_only=True)
 class Pages:
-    """The dead letters of one request: ``items`` after their use, and the ``cursor`` of the next request.
+    """The dead letters of one request: their bodies (``items``) after their use, and the ``cursor`` of the
+    next request.
 
     The request may hold one dead letter more than ``letter_bytes_max`` allows.
     """
@@ -63,7 +67,7 @@ class Pages:
     _reads: int = 0
 
     async def collect(self, use: Use) -> None:
-        """Use open dead letters within the limits of the request.
+        """Find and use open dead letters within the limits of the request.
 
         A failure after the first page ends the request with the pages so far; the next request gets the
         error.
@@ -79,8 +83,8 @@ class Pages:
             self.cursor = following
 
     def next_partition(self, after: int) -> Cursor | None:
-        """Return the start of the next partition that may have selected dead letters; None if there
-        is none.
+        """Return the start of the next partition that may have selected dead letters; None if no such
+        partition is left.
         """
         numbers = self.selection.partitions(len(self.source.partitions))
         return next((Cursor(number) for number in numbers if number > after), None)
@@ -94,7 +98,7 @@ class Pages:
         )
 
     async def _page(self, cursor: Cursor, use: Use) -> tuple[Bodies, Cursor | None]:
-        """Use the open dead letters of one partition; return their bodies and the next cursor."""
+        """Find and use the open dead letters of one partition; return their bodies and the next cursor."""
         target = TopicPartition(self.source.name, cursor.partition)
         scan = Scan(cursor, self.selection, self.limit - len(self.items))
         await self._scan(target, scan)
@@ -106,7 +110,7 @@ class Pages:
         return used, scan.following(rest) or self.next_partition(cursor.partition)
 
     async def _scan(self, target: TopicPartition, scan: Scan) -> None:
-        """Read the partition to its end, or up to the limits of the request."""
+        """Read the partition to its end, or until a limit of the request is reached."""
         while not scan.is_complete and self._may_read:
             self._reads += 1
             before = scan.read_bytes
@@ -120,8 +124,8 @@ class Pages:
     async def _letters(
         self, target: TopicPartition, offsets: Sequence[int]
     ) -> tuple[list[Letter], int | None]:
-        """Return the dead letters at some offsets, and the first offset that is left to the next request, if
-        any.
+        """Return the dead letters at these offsets, and the first offset that is left to the next request
+        (None if no offset is left).
 
         Dead letters that compaction has removed are left out: their keys have later records.
         """
@@ -145,7 +149,7 @@ class Pages:
     async def _read(
         self, target: TopicPartition, offset: int, bytes_max: int, take: Callable[[FetchResult], None]
     ) -> None:
-        """Do one fetch, and take its records, on a thread if they are many."""
+        """Do one fetch, and pass its result to ``take``, on a thread if it has many records."""
         request = FetchRequest(position=Offset(offset), bytes_max=bytes_max)
         with self.call.admission.answers.turn(partial(has_client, self.call.request)) as turn:
             result = await read_in_turn(partial(read_at_once, self.call, target), request, turn)
@@ -154,7 +158,7 @@ class Pages:
 
 @dataclass(slots=True)
 class _Lookup:
-    """Dead letters at known offsets of a fetch, until their bytes exceed ``bytes_max``."""
+    """Collects the dead letters at known offsets from fetches, until their bytes exceed ``bytes_max``."""
 
     offsets: frozenset[int]
     bytes_max: int
@@ -163,8 +167,8 @@ class _Lookup:
     next_offset: int = 0
 
     def read(self, result: FetchResult) -> None:
-        """Take the dead letters. ``next_offset`` is the first offset that was not taken, or the end of the
-        fetch.
+        """Take the dead letters in a fetch. ``next_offset`` is then the first offset that was not taken, or
+        the end of the fetch.
         """
         self.next_offset = result.next_offset
         for stored, opened_bytes in records_of(result):

@@ -2,8 +2,8 @@
 
 A dead letter is open until a later record has its key: its tombstone, or the dead letter of another failure.
 So the partition is read to its end before a dead letter counts as open. One request reads a part of the
-partition. A cursor carries the state to the next request, which any broker may serve: the dead letters that
-may be open, as offsets and digests of keys, and the offset from which later records are unread.
+partition. A cursor carries the state to the next request, which any broker may serve. The state is the dead
+letters that may be open, as offsets and digests of keys, and the offset from which records are unread.
 
 Decides: which dead letters are candidates, when they are settled, and where the next request continues.
 Leaves to others: reading, and the use of open dead letters (``dead_letters``).
@@ -38,7 +38,9 @@ Offset63 = Annotated[int, msgspec.Meta(ge=-1, le=_NUMBER_MAX)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Selects dead letters: all, unless a field restricts them. ``reason`` is a part of the reason."""
+    """Selects dead letters: all, unless a field restricts them. ``reason`` selects reasons that contain this
+    text.
+    """
 
     ids: frozenset[str] | None = None
     reason: str = ""
@@ -55,7 +57,7 @@ class Selection:
         return cls(ids=wanted, reason=(reason or "").casefold(), key=key.encode())
 
     def has(self, letter: FailedRecord) -> bool:
-        """True if the dead letter is selected."""
+        """Return whether the dead letter is selected."""
         return (
             (self.ids is None or letter.id in self.ids)
             and (self.key is None or letter.key == self.key)
@@ -63,14 +65,17 @@ class Selection:
         )
 
     def partitions(self, count: int) -> Sequence[int]:
-        """Return the partitions, of ``count``, in which selected dead letters may be; in order."""
+        """Return the partitions, out of ``count``, in which selected dead letters may be; in ascending
+        order.
+        """
         if self.ids is None:
             return range(count)
         return sorted({origin_of(text).partition % count for text in self.ids})
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
-    """The place to continue a scan. Dead letters from ``end`` on are newer than the scan of their partition.
+    """The state of a scan between requests. Dead letters at or above ``end`` are newer than the scan of their
+    partition.
 
     Records before ``at`` are read; ``found`` are the dead letters among them that may be open: offset and
     digest of the key. ``rest`` is the offset of the first dead letter that is left to the next page, or -1.
@@ -95,8 +100,8 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
             ) from None
 
     def cut(self, letters_max: int) -> Cursor:
-        """Return the cursor with at most ``letters_max`` dead letters; the others are left to the
-        next page.
+        """Return the cursor with at most ``letters_max`` dead letters in ``found``; the other dead letters
+        are left to the next page.
         """
         if len(self.found) <= letters_max:
             return self
@@ -109,8 +114,8 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
 class Scan:
     """The scan of one partition for a page of at most ``limit`` dead letters.
 
-    ``read_bytes`` grows with the decompressed bytes of the records that it reads. ``foreign`` counts skipped
-    records.
+    ``read_bytes`` counts the decompressed bytes of the records read. ``foreign`` counts skipped records,
+    which are not dead letters.
     """
 
     def __init__(self, cursor: Cursor, selection: Selection, limit: int) -> None:
@@ -127,23 +132,23 @@ class Scan:
 
     @property
     def at(self) -> int:
-        """The next offset to read; the end of the partition once the scan is complete."""
+        """The next offset that the scan reads; the end of the partition once the scan is complete."""
         return self._at
 
     @property
     def offsets(self) -> Sequence[int]:
-        """Offsets of the dead letters of the page, which are open once the scan is complete."""
+        """The offsets of the page's dead letters, which are open once the scan is complete."""
         return list(self._found.values())
 
     def move(self, start: int) -> None:
-        """Continue at ``start``, the log start: retention has moved it, or a recovery has cut the end of the
-        log.
+        """Continue at the log start ``start``, because retention has moved it, or a recovery has cut the end
+        of the log.
         """
         self.is_complete = start <= self._at
         self._at = max(self._at, start)
 
     def read(self, result: FetchResult, bytes_max: int) -> None:
-        """Take the records of a fetch, until ``read_bytes`` exceeds ``bytes_max``."""
+        """Take the records of a fetch into the scan, until ``read_bytes`` exceeds ``bytes_max``."""
         if self._end < 0:
             self._end = result.end
         for batch in split_batches(result.data):
@@ -163,7 +168,9 @@ class Scan:
         self.is_complete = self._at >= result.end
 
     def continued(self, letters_max: int) -> Cursor:
-        """Return the cursor of an incomplete scan. All but ``letters_max`` are left to a later page."""
+        """Return the cursor of an incomplete scan, with at most ``letters_max`` dead letters; the other dead
+        letters are left to a later page.
+        """
         found = [(offset, digest) for digest, offset in self._found.items()]
         return Cursor(self.cursor.partition, self._at, self._last, self._rest, found).cut(letters_max)
 
@@ -177,7 +184,9 @@ class Scan:
 
     @property
     def _last(self) -> int:
-        """The end of the candidates: some may have replaced earlier ones after the scan began."""
+        """The offset after the last candidate. Some candidates may be newer than the scan and have replaced
+        earlier ones.
+        """
         return max(self._end, *(offset + 1 for offset in self._found.values()), 0)
 
     def _take(self, stored: StoredRecord) -> None:
@@ -201,7 +210,9 @@ class Scan:
 
 
 def records_of(result: FetchResult) -> Iterator[tuple[StoredRecord, int]]:
-    """Yield the decodable user records of a fetch, and the bytes that were decompressed for each."""
+    """Yield the user records of a fetch that can be decoded; with each, the number of bytes decompressed for
+    it.
+    """
     for batch in split_batches(result.data):
         if batch.header.is_control or batch.last_offset < result.offset:
             continue
@@ -214,7 +225,9 @@ def records_of(result: FetchResult) -> Iterator[tuple[StoredRecord, int]]:
 
 
 def letter_of(stored: StoredRecord) -> FailedRecord | None:
-    """Decode the dead letter of a record; ``None`` for a tombstone and any other record."""
+    """Return the dead letter in a record; ``None`` for a tombstone and for a record that is not a dead
+    letter.
+    """
     if stored.value is None:
         return None
     try:
@@ -228,7 +241,7 @@ def letter_of(stored: StoredRecord) -> FailedRecord | None:
 
 
 def digest_of(key: bytes | None) -> bytes:
-    """Return the digest of a key that a cursor keeps."""
+    """Return the digest of a dead letter's key, which cursors have in place of the key."""
     return hashlib.blake2b(key or b"", digest_size=_DIGEST_BYTES).digest()
 
 

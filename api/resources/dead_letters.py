@@ -1,9 +1,9 @@
 """Lists, redrives and discards the dead letters of a consumer group.
 
-Decides: the order of writes. A quorum stores a redriven record in the retry topic before its dead letter is
-settled, so that a crash in between repeats the record instead of losing it. Leaves to others: which dead
-letters are open (``dead_letter_scan``), the jobs of queues (``redriven_jobs``), and trying records again
-(workers).
+Decides: the order of writes. A redriven record is stored by a quorum in the retry topic before its dead
+letter is settled, so that a crash in between repeats the record instead of losing it. Leaves to others: which
+dead letters are open (``dead_letter_scan``), the jobs of queues (``redriven_jobs``), and processing the
+records again (workers).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ FORMATS = ("auto", "base64")
 
 
 async def list_dead_letters(call: Call) -> web.StreamResponse:
-    """List open dead letters, partition by partition, the oldest first."""
+    """List the open dead letters of a group, partition by partition, the oldest first."""
     query = call.query
     ids = call.request.query.getall("id") if "id" in query else None
     selection = Selection.of(ids, query.get("reason"), query.get("key"), "id")
@@ -78,12 +78,12 @@ async def list_dead_letters(call: Call) -> web.StreamResponse:
 
 
 async def redrive_dead_letters(call: Call) -> web.StreamResponse:
-    """Send dead letters to the group's retry topic, or back to its queue."""
+    """Send dead letters to the group's retry topic, or back to the group's queue."""
     return await _settled(call, "redriven")
 
 
 async def discard_dead_letters(call: Call) -> web.StreamResponse:
-    """Settle dead letters without another attempt."""
+    """Settle dead letters, so that their records are not tried again."""
     return await _settled(call, "discarded")
 
 
@@ -137,7 +137,9 @@ async def _settled(call: Call, how: Settled) -> web.StreamResponse:
 
 
 async def _refuse_decommissioned(topic: TopicInfo, partition: int) -> None:
-    """Raise ``Conflict``: the partition takes no records, so its dead letters cannot be settled."""
+    """Raise ``Conflict`` if the partition is decommissioned: it accepts no records, so its dead letters
+    cannot be settled.
+    """
     raise Conflict(
         f"partition {partition} of topic {topic.name} is decommissioned, and its dead letters cannot be "
         f"settled: recommission it (`raftlog topic recommission-partitions {topic.name}`), and try again",
@@ -147,7 +149,9 @@ async def _refuse_decommissioned(topic: TopicInfo, partition: int) -> None:
 
 
 async def _redriver(call: Call, steps: Steps) -> RedrivenJobs | Retries:
-    """Return the redriver: a queue gets its jobs back, other groups get records in their retry topic."""
+    """Return the object that redrives: a queue delivers its jobs again, other groups get records in their
+    retry topic.
+    """
     topic, group = call.match_info["topic"], name_of(call, "group")
     jobs = await RedrivenJobs.of(call, topic, group)
     if jobs is not None:
@@ -164,7 +168,7 @@ async def _source(call: Call) -> TopicInfo:
 
 
 async def _collect(pages: Pages, cursor: str | None, use: Use) -> None:
-    """Use the dead letters from a cursor on, or from the first partition."""
+    """Find and use the dead letters, beginning at a cursor or at the first partition."""
     if cursor is None:
         pages.cursor = pages.next_partition(-1)
     else:
@@ -181,7 +185,9 @@ async def _collect(pages: Pages, cursor: str | None, use: Use) -> None:
 
 
 async def _topic(call: Call, name: str, purpose: str) -> TopicInfo:
-    """A topic of the group. Raises ``TopicNotFound`` once the controller was asked."""
+    """Return a topic of the group. Raises ``TopicNotFound`` after the controller has confirmed that it does
+    not exist.
+    """
     found = await call.services.topics.topic(name)
     if found is None:
         raise TopicNotFound(
@@ -201,14 +207,16 @@ def _next(pages: Pages) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """The retry topic of a group."""
+    """Redrives dead letters to the retry topic of a group."""
 
     call: Call
     topic: TopicInfo
     steps: Steps
 
     async def redrive(self, letters: Sequence[Letter]) -> None:
-        """Append the records, each to the partition of its origin."""
+        """Append the records, each to the retry topic's partition with the number of the record's original
+        partition.
+        """
 
         def partition_of(letter: Letter) -> int:
             return letter.record.origin.partition % self.topic.writable_partitions

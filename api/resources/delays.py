@@ -36,14 +36,14 @@ QUERY = ("delay", "deliver_at")
 
 
 def in_query(call: Call) -> bool:
-    """Return whether the query delays the records of a produce."""
+    """Return whether the query of a produce delays the records."""
     return bool(call.query) and any(name in call.query for name in QUERY)
 
 
 async def produce(
     call: Call, topic: TopicInfo, placed: Sequence[Placed], *, acks: Acks, timeout_ms: int
 ) -> web.Response:
-    """Accept delayed records, all or none."""
+    """Accept the records of a delayed produce, all or none."""
     _check(call, topic, placed, acks)
     due = _due_of_each(placed, _due_of_query(call.query))
     groups = json_records.spread(placed, topic.writable_partitions, call.services.rng)
@@ -80,7 +80,7 @@ async def produce(
 
 
 async def list_messages(call: Call) -> web.StreamResponse:
-    """List messages that are not in their topics yet."""
+    """List the delayed messages that are not in their topics yet."""
     limit = min(wire.SHOWN_MAX, pagination.LIMIT.of(call.query, "limit"))
     token = call.query.get("page_token")
     after = None if token is None else _token(token)
@@ -102,7 +102,7 @@ async def list_messages(call: Call) -> web.StreamResponse:
 
 
 async def get_message(call: Call) -> web.StreamResponse:
-    """Describe one message with its record."""
+    """Describe one delayed message with its record."""
     which, timeout_ms = _named(call), call.services.limits.control_timeout_ms
     found = await call.services.delayed.read(which, timeout_ms)
     message = await call.services.delayed.message(which, found, timeout_ms)
@@ -110,7 +110,7 @@ async def get_message(call: Call) -> web.StreamResponse:
 
 
 async def reschedule(call: Call) -> web.StreamResponse:
-    """Reschedule a message."""
+    """Change the time at which a message is due."""
     which, wanted = _named(call), await read_json(call, wire.RescheduleMessage)
     due = due_of(wanted.delay, wanted.deliver_at)
     if due is None:
@@ -131,7 +131,7 @@ async def reschedule(call: Call) -> web.StreamResponse:
 
 
 async def cancel(call: Call) -> web.StreamResponse:
-    """Cancel a message; the response is 204 if it was in time."""
+    """Cancel a message; the response is 204 if the message was not delivered before."""
     which = _named(call)
     await call.services.delayed.cancel(which, call.services.limits.control_timeout_ms)
     return web.Response(status=204)
@@ -155,7 +155,7 @@ def _check(call: Call, topic: TopicInfo, placed: Sequence[Placed], acks: Acks) -
 
 
 def check_records(call: Call, topic: TopicInfo, placed: Sequence[Placed]) -> None:
-    """Check that a topic will accept records that are stored later. Raises ``InvalidRequest``."""
+    """Check that a topic will accept these records when they are due. Raises ``InvalidRequest``."""
     if topic.is_internal:
         raise InvalidRequest(
             f"{topic.name} is an internal topic; delay records of another topic", field="topic"
@@ -170,8 +170,8 @@ def check_records(call: Call, topic: TopicInfo, placed: Sequence[Placed]) -> Non
 
 
 def _check_keys(call: Call, topic: TopicInfo, placed: Sequence[Placed]) -> None:
-    """Raise ``InvalidRecord`` for a record without a key, which a compacted topic would refuse when it is
-    due.
+    """Raise ``InvalidRecord`` for a record without a key if the topic is compacted: it would refuse the
+    record when it is due.
     """
     if not compacts(call.services.config_of(topic)):
         return
@@ -199,7 +199,7 @@ def _due_of_each(placed: Sequence[Placed], default: Due | None) -> list[Due]:
 
 
 def _majority(call: Call, partition: int) -> int:
-    """Return the least number of replicas that have fsynced an accepted message."""
+    """Return the number of replicas that have fsynced an accepted message: a majority."""
     delayed = call.services.controller.image.topics.get(TOPIC)
     return 1 if delayed is None else len(delayed.partitions[partition].replicas) // 2 + 1
 

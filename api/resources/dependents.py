@@ -1,7 +1,8 @@
-"""Describes the groups, queues, schedules and delayed messages that depend on a topic, before its deletion.
+"""Describes the groups, queues, schedules and delayed messages that depend on a topic, before the topic is
+deleted.
 
-This module decides nothing: the owners (``groups``, ``delayed``) decide what happens to them when the topic
-is deleted.
+This module decides nothing: the owners (``groups``, ``delayed``) decide what happens to these objects when
+the topic is deleted.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ GROUPS_MAX: Final = 1_000  # groups in one response
 
 
 async def get_dependents(call: Call) -> web.StreamResponse:
-    """Return groups and queues by name, and the numbers of schedules and delayed messages."""
+    """Return the names of the groups and queues, and the numbers of schedules and delayed messages, that
+    depend on a topic.
+    """
     topic, services = call.topic(), call.services
     (group_count, groups), counted = await asyncio.gather(
         services.groups.of_topic(topic.name, str(topic.topic_id), GROUPS_MAX),

@@ -45,7 +45,9 @@ JsonObject = dict[str, object]
 
 
 def routes(table: Sequence[Route], version: str, limits: Limits) -> tuple[Route, ...]:
-    """Return the routes of the two documents, which also describe these routes, and of the redirect."""
+    """Return the routes of the two documents and of the redirect; the documents describe these routes,
+    too.
+    """
     described: list[Route] = [*table]
     own = (
         Route(
@@ -85,8 +87,8 @@ def openapi(table: Iterable[Route], version: str, limits: Limits) -> JsonObject:
 def _portable(schema: object) -> object:
     """Translate a schema for tools of other languages.
 
-    Tuples become arrays of any of their parts: many tools do not support ``prefixItems``. The end of a
-    pattern becomes ``$``, because ``\\Z`` has no meaning in these languages.
+    Tuples become arrays whose items have any of the types in the tuple: many tools do not support
+    ``prefixItems``. The end of a pattern becomes ``$``, because ``\\Z`` has no meaning in these languages.
     """
     if isinstance(schema, list):
         return [_portable(part) for part in schema]
@@ -115,13 +117,13 @@ def reference_page(table: Iterable[Route], version: str) -> bytes:
 
 
 async def root(_: Call) -> web.StreamResponse:
-    """Redirect a browser to the page."""
+    """Redirect a browser to the page with the contract."""
     return web.Response(status=303, headers={"Location": documents.PAGE.path})
 
 
 def _page(make: Callable[[], bytes], content_type: str) -> Handler:
-    """Create a handler that generates a page once, at its first request; the contract takes 50 ms and
-    more.
+    """Create a handler that generates a document at its first request and keeps it; generating takes 50 ms
+    and more.
     """
     made: list[bytes] = []
     making = asyncio.Lock()

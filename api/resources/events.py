@@ -1,9 +1,9 @@
 """Streams server-sent events of one partition.
 
-The stream ends when the client disconnects, the topic is deleted or the broker stops. Events are ``record``
-(its ``id`` is the offset, its data is that of a JSON fetch), ``heartbeat`` while no records are written, and
-``problem`` with an RFC 9457 body before the stream ends. A client that reconnects with ``Last-Event-ID``
-continues after that offset: the broker keeps no state for it.
+The stream ends when the client disconnects, the topic is deleted or the broker stops. There are three kinds
+of events: ``record`` (its ``id`` is the offset, its data has the form of a JSON fetch), ``heartbeat`` while
+no records are written, and ``problem`` with an RFC 9457 body before the stream ends. A client that reconnects
+with ``Last-Event-ID`` continues after that offset: the broker keeps no state for the client.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ RECORDS_PER_WRITE = 1_000
 
 
 async def stream(call: Call, view: View, request: FetchRequest) -> web.StreamResponse:
-    """Follow a partition. Errors in the request are ordinary problems, before the stream begins."""
+    """Stream the events of a partition. Errors in the request are ordinary problem responses, before the
+    stream begins.
+    """
     if "limit" in call.query:
         raise InvalidRequest("limit is for JSON; an event stream does not end", field="limit")
     with call.admission.parked.hold(client_of(call.request), 1):
@@ -98,11 +100,11 @@ async def _follow(
 async def _show(
     call: Call, view: View, result: FetchResult, response: web.StreamResponse, turn: Turn
 ) -> tuple[int, bool]:
-    """Write the records of one read page by page; each page is built when the client has read the previous
-    one.
+    """Write the records of one read as events, page by page. A page is built when the client has read the
+    previous page.
 
-    Returns the next offset, and whether events were written. Readers of one partition are woken by the same
-    records: one of them builds each page, for all.
+    Returns the next offset, and whether events were written. Records wake all readers of a partition: one
+    reader builds each page, for all of them.
     """
     batches = tuple((batch.base_offset, batch.header.crc) for batch in split_batches(result.data))
     pages: Iterator[Page] | None = None
@@ -129,7 +131,7 @@ async def _show(
 
 
 async def _shown(view: View, pages: Iterator[Page], result: FetchResult, turn: Turn) -> ShownPage:
-    """Return the next of ``pages`` as events. The page itself is freed before the client reads them."""
+    """Return the next of ``pages`` as events. The page itself is freed before the client reads the events."""
     page = await view.next_page(pages, result, turn)
     events = await turn.computed(partial(_events, page), is_short=is_shown_fast(result))
     return ShownPage(events, page.next_offset, page.open_bytes)
@@ -143,7 +145,8 @@ def event(name: str, data: bytes) -> bytes:
 def heartbeat(next_offset: int, high_watermark: int, *, has_id: bool = False) -> bytes:
     """Encode a heartbeat, which keeps the connection open through proxies and reports the high watermark.
 
-    With ``has_id``, a client that reconnects continues at ``next_offset``: records below were skipped.
+    With ``has_id``, a client that reconnects continues at ``next_offset``, because records below it were
+    skipped.
     """
     data = b'{"next_offset":%d,"high_watermark":%d}' % (next_offset, high_watermark)
     return (b"id: %d\n" % (next_offset - 1) if has_id else b"") + event("heartbeat", data)

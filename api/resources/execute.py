@@ -40,11 +40,11 @@ from transactions.decisions import PARTITIONS_MAX
 from transactions.records import Handle
 
 Targets = dict[TopicPartition, list[int]]
-"""The indexes of the records for each partition."""
+"""The indexes of the request's records, by the partition that they are appended to."""
 
 
 class _Parts(Request):
-    """The body, with parts that are not decoded yet."""
+    """The body of the request, in which records and offsets are not decoded yet."""
 
     transactional_id: wire.TransactionalId | None = None
     group_offsets: msgspec.Raw = msgspec.Raw(b"null")
@@ -53,14 +53,14 @@ class _Parts(Request):
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A valid request."""
+    """A decoded and valid request."""
 
     topics: Mapping[str, TopicInfo]
     records: Sequence[tuple[str, Placed]]  # each record with its topic
 
 
 async def execute(call: Call) -> web.StreamResponse:
-    """Open a transaction, add all records and offsets, commit, and respond."""
+    """Open a transaction, add all records and offsets to it, commit it, and respond."""
     key, limits = key_of(call.request), call.services.limits
     timeout_ms = call.capped_ms("timeout", limits.produce_timeout_ms_max, limits.produce_timeout_ms_default)
     if (media_type := media_type_of(call.request)) != media_types.JSON:
@@ -159,7 +159,9 @@ def _placed(call: Call, records: Sequence[wire.TopicRecord]) -> _Wanted:
 
 
 def _targets(call: Call, wanted: _Wanted) -> Targets:
-    """Choose partitions. Records of a topic without a partition share one partition, as in a produce."""
+    """Choose a partition for each record. Records of a topic that name no partition and have no key share one
+    partition, as in a produce.
+    """
     by_topic: dict[str, list[int]] = {}
     for number, (topic, _) in enumerate(wanted.records):
         by_topic.setdefault(topic, []).append(number)

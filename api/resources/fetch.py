@@ -1,6 +1,7 @@
-"""Handles fetches: records of one partition as JSON, as binary batches, or as an event stream; one message.
+"""Handles fetches: records of one partition as JSON, as binary batches, or as an event stream; and reads of
+one message.
 
-A read is a function of its URL: the broker keeps no cursor. Without records it returns 204 with the next
+A read is a function of its URL: the broker keeps no cursor. A fetch without records returns 204 with the next
 offset in a header. A waiting request ends when there are records, its time has passed, its topic is deleted
 (404), or its client disconnects.
 """
@@ -206,7 +207,9 @@ def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
 
 
 def _with_closest(call: Call, request: FetchRequest) -> FetchRequest:
-    """Add the parameters of a fetch that any replica may serve. Raises ``InvalidRequest``."""
+    """Return the request with the parameters of a fetch that any replica may serve. Raises
+    ``InvalidRequest``.
+    """
     query = call.query
     min_offset = Offset(MIN_OFFSET.of(query, "min_offset"))
     if parameters.one_of(query, "read_from", SOURCES) == "leader":

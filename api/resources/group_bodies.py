@@ -1,4 +1,4 @@
-"""Converts groups to JSON, and reads the common parts of requests about groups."""
+"""Converts groups to JSON, and parses the common parts of requests about groups."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ MEMBER = Parameter(
 
 
 def name_of(call: Call, field: str) -> str:
-    """Return a name in the path: ``group`` or ``member``. Raises ``InvalidRequest``."""
+    """Return the name of a group or member in the path: ``field`` is ``group`` or ``member``. Raises
+    ``InvalidRequest``.
+    """
     name = call.match_info[field]
     if not _NAME.fullmatch(name):
         raise InvalidRequest(
@@ -44,7 +46,7 @@ def name_of(call: Call, field: str) -> str:
 
 
 def new_member_id(rng: Random) -> str:
-    """Create the id of a member that has not chosen one."""
+    """Create an id for a member that joins without an id."""
     return f"m-{rng.randbytes(MEMBER_ID_BYTES).hex()}"
 
 
@@ -62,8 +64,8 @@ def milliseconds(value: wire.Duration, field: str, bounds: tuple[int, int]) -> i
 
 
 async def commit_of(call: Call, group: str, wanted: wire.MemberOffsets) -> Commit:
-    """Build the commit of a body's offsets, for the current topics of these names, without removed
-    partitions.
+    """Build the commit of the offsets in a body. Names mean the current topics, and removed partitions are
+    left out.
 
     Raises ``TopicNotFound``, ``PartitionNotFound`` and ``InvalidRequest``.
     """
@@ -88,7 +90,9 @@ async def commit_of(call: Call, group: str, wanted: wire.MemberOffsets) -> Commi
 
 
 def metadata_of(raw: msgspec.Raw | msgspec.UnsetType) -> bytes:
-    """Return the metadata of a member, unchanged. Raises ``InvalidRequest`` above the limit."""
+    """Return the metadata of a group member, unchanged. Raises ``InvalidRequest`` above the limit of
+    bytes.
+    """
     metadata = b"" if isinstance(raw, msgspec.UnsetType) else bytes(raw)
     if len(metadata) > wire.METADATA_BYTES_MAX:
         raise InvalidRequest(
@@ -98,8 +102,8 @@ def metadata_of(raw: msgspec.Raw | msgspec.UnsetType) -> bytes:
 
 
 def selection_of(wanted: HasTags) -> TagSelection | None:
-    """Return the selection of the records that a member reads or a queue delivers; empty lists do not
-    count.
+    """Return the selection of the records that a member reads or a queue delivers; an empty list selects
+    nothing special and is ignored.
     """
     try:
         return checked_selection(wanted.tags or None, wanted.tags_all or None, wanted.tags_none or None)
@@ -113,7 +117,7 @@ def partitions_of(given: Iterable[wire.TopicPartitions]) -> dict[str, tuple[int,
 
 
 def listed(partitions: Mapping[str, tuple[int, ...]]) -> list[wire.TopicPartitions]:
-    """Return partitions as JSON."""
+    """Return partitions, grouped by topic, as JSON."""
     return [wire.TopicPartitions(topic, list(numbers)) for topic, numbers in sorted(partitions.items())]
 
 
@@ -154,7 +158,7 @@ def group_body(
 
 
 def sums(lags: Iterable[OffsetLag]) -> tuple[int | None, float | None]:
-    """Return the lag of all partitions, and the longest lag in seconds."""
+    """Return the sum of the lags of all partitions in records, and the longest lag in seconds."""
     known = list(lags)
     if any(each.lag is None for each in known):
         return None, None
@@ -162,7 +166,7 @@ def sums(lags: Iterable[OffsetLag]) -> tuple[int | None, float | None]:
 
 
 def offset_body(lag: OffsetLag) -> wire.GroupOffset:
-    """Return one committed offset as JSON."""
+    """Return one committed offset and its lag as JSON."""
     committed = lag.committed
     return wire.GroupOffset(
         topic=lag.topic,

@@ -36,7 +36,7 @@ Expected = TypeVar("Expected")
 
 
 async def join(call: Call) -> web.StreamResponse:
-    """Let a member join, or join again."""
+    """Let a member join its group, or join it again."""
     wanted = await read_json(call, wire.JoinGroup)
     session_ms = milliseconds(wanted.session_timeout, "session_timeout", SESSION_MS)
     request = Join(
@@ -69,7 +69,7 @@ async def join(call: Call) -> web.StreamResponse:
 
 
 async def sync(call: Call) -> web.StreamResponse:
-    """Return the member's partitions, once the leader has sent its assignments."""
+    """Return the partitions of a member, once the leader of the group has sent the assignments."""
     wanted = await read_json(call, wire.SyncGroup)
     plan = wanted.assignments if isinstance(wanted.assignments, dict) else None
     request = Sync(
@@ -84,7 +84,7 @@ async def sync(call: Call) -> web.StreamResponse:
 
 
 async def heartbeat(call: Call) -> web.StreamResponse:
-    """Report whether the member must join again."""
+    """Report to a member whether it must join again."""
     wanted = await read_json(call, wire.HeartbeatGroup)
     wait_ms = call.wait_ms()
     request = Heartbeat(
@@ -98,15 +98,16 @@ async def heartbeat(call: Call) -> web.StreamResponse:
 
 
 async def leave(call: Call) -> web.StreamResponse:
-    """Remove a member from its group. A member that has left already is no error."""
+    """Remove a member from its group. The request also succeeds if the member has left already."""
     request = Leave(group=name_of(call, "group"), member_id=name_of(call, "member"))
     await call.services.groups.ask(request, timeout_ms=call.services.limits.control_timeout_ms)
     return web.Response(status=204)
 
 
 async def asked(call: Call, request: Request, kind: type[Expected], timeout_ms: int) -> Expected:
-    """Send a request that may wait for other members; it is counted, and cancelled if its client
-    disconnects.
+    """Send a request to the coordinator, which may wait for other members.
+
+    The request is counted as waiting, and cancelled if its client disconnects.
     """
     with call.admission.parked.hold(client_of(call.request), 1):
         asking = call.services.groups.ask(request, timeout_ms=timeout_ms, creates=isinstance(request, Join))

@@ -1,8 +1,8 @@
 """Handles polls: heartbeat, acknowledgement and fetch in one request, for clients without protocol state.
 
-Decides: when a poll joins by itself, and where it reads. A position comes from the request or from the
-committed offsets, so a poll whose response was lost can be repeated: no record is skipped. Leaves to others:
-members and offsets (``groups``), records (``fetch``).
+Decides: when a poll joins by itself, and from where it reads. A position comes from the request or from the
+committed offsets, so a poll whose response was lost can be repeated without skipping a record. Leaves to
+others: members and offsets (``groups``), records (``fetch``).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _SIZE_BYTES = attrgetter("size_bytes")
 
 @dataclass(slots=True)
 class _Poll:
-    """One poll. ``ends_at`` is a time of the event loop."""
+    """One poll request and its progress. ``ends_at`` is a time of the event loop."""
 
     call: Call
     group: str
@@ -78,9 +78,9 @@ class _Poll:
         return ms_until(self.ends_at, at_least=0)
 
     def given(self) -> dict[TopicPartition, int]:
-        """Return the offsets that the request gives: after acknowledged records, or its positions.
+        """Return the start offsets that the request gives: after acknowledged records, or its positions.
 
-        If the acknowledgement was refused or was of an earlier generation, it does not count: the member
+        An acknowledgement that was refused, or that is of an earlier generation, gives no offsets: the member
         starts at the committed offsets, because other members may have read further.
         """
         is_acknowledged = not self.ack_error and self.generation == self.wanted.generation
@@ -93,7 +93,7 @@ class _Poll:
 
 
 async def poll(call: Call) -> web.StreamResponse:
-    """Commit acknowledged offsets, join if needed, and read."""
+    """Commit acknowledged offsets, join the group if needed, and read records."""
     wanted = await read_json(call, wire.PollGroup)
     limits = call.services.limits
     wait_ms = min(milliseconds(wanted.wait, "wait", (0, limits.wait_ms_max)), limits.wait_ms_max)
@@ -159,7 +159,9 @@ async def _acknowledge(state: _Poll) -> str:
 
 
 async def _synced(state: _Poll) -> bool:
-    """Return whether the member has its partitions in this generation; the broker makes the assignments."""
+    """Return whether the member has its partitions in this generation, for which the broker makes the
+    assignment.
+    """
     request = Sync(group=state.group, member_id=state.member, generation=state.generation, is_auto=True)
     try:
         synced = await asked(state.call, request, Synced, max(state.left_ms(), JOIN_MS_MIN))
@@ -171,7 +173,9 @@ async def _synced(state: _Poll) -> bool:
 
 
 async def _joined(state: _Poll) -> bool:
-    """Return whether the member joined and has its partitions; if not, the rebalance is still running."""
+    """Return whether the member has joined and has its partitions; False while the rebalance is still
+    running.
+    """
     request = await _join_request(state)
     try:
         joined = await asked(state.call, request, Joined, max(state.left_ms(), JOIN_MS_MIN))
@@ -182,7 +186,9 @@ async def _joined(state: _Poll) -> bool:
 
 
 async def _join_request(state: _Poll) -> Join:
-    """Build the join of a member, with the subscription of the request, or else the known subscription."""
+    """Build the join of a member, with the subscription of the request; if there is none, with the known
+    subscription.
+    """
     wanted = state.wanted
     request = Join(
         group=state.group,
@@ -225,7 +231,7 @@ async def _join_request(state: _Poll) -> Join:
 
 
 async def _place(state: _Poll) -> None:
-    """Find the positions of partitions whose position is not known yet."""
+    """Find the positions of the assigned partitions whose position is not known yet."""
     is_removed = state.call.services.group_offsets.is_removed
     given, missing = state.given(), list[TopicPartition]()
     for topic, some in state.assignment.items():
@@ -257,7 +263,7 @@ async def _place(state: _Poll) -> None:
 async def _reset(state: _Poll, target: TopicPartition) -> int:
     """Return the start offset of a partition without a committed offset.
 
-    The current end is committed first.
+    If the start is the current end, commits it first.
     """
     if state.wanted.reset == "fail":
         raise OffsetOutOfRange(
@@ -282,7 +288,7 @@ async def _reset(state: _Poll, target: TopicPartition) -> int:
 
 
 async def _records(state: _Poll) -> list[bodies.Message]:
-    """Return records of all partitions in turn, beginning with another partition in each poll.
+    """Return records of all assigned partitions in turn, beginning with another partition in each poll.
 
     An archive that does not answer is an error only if no partition has records.
     """
@@ -324,10 +330,10 @@ async def _records(state: _Poll) -> list[bodies.Message]:
 
 
 def _pass_deleted(state: _Poll, target: TopicPartition, error: OffsetOutOfRange) -> None:
-    """Continue at the nearest offset of the log: retention or a recovery has removed records.
+    """Continue at the nearest offset of the log, because retention or a recovery has removed records.
 
-    Raises the error with ``reset`` "fail", and for a position of the request above the end, which is an error
-    of the client.
+    Raises the error if ``reset`` is "fail". Raises it also if the request gives a position above the end,
+    which is an error of the client.
     """
     offset = state.positions[target]
     nearest = error.nearest(offset)
@@ -339,7 +345,9 @@ def _pass_deleted(state: _Poll, target: TopicPartition, error: OffsetOutOfRange)
 
 
 async def _waited(state: _Poll) -> bool:
-    """Wait for records, a rebalance or the end of the time; return whether the member must join again."""
+    """Wait for records, a rebalance or the end of the wait time; return whether the member must join
+    again.
+    """
     call, wait_ms = state.call, state.left_ms()
     fetches = [
         call.services.gateway.fetch(
@@ -362,7 +370,9 @@ async def _waited(state: _Poll) -> bool:
 async def _first(
     beating: Coroutine[None, None, Reply], fetches: Sequence[Coroutine[None, None, FetchResult]]
 ) -> Reply | None:
-    """Return the response to the heartbeat if it comes first; otherwise None."""
+    """Return the response to the heartbeat if it comes before the responses to the fetches; otherwise
+    None.
+    """
     heartbeat = asyncio.ensure_future(beating)
     tasks: set[asyncio.Task[Reply] | asyncio.Task[FetchResult]] = {heartbeat}
     tasks |= {asyncio.ensure_future(fetch) for fetch in fetches}

@@ -58,7 +58,7 @@ async def delete_group(call: Call) -> web.StreamResponse:
 
 
 async def get_coordinator(call: Call) -> web.StreamResponse:
-    """Return the broker that coordinates a group; the group need not exist yet."""
+    """Return the broker that coordinates a group, also for a group that does not exist yet."""
     timeout_ms = call.services.limits.control_timeout_ms
     partition, broker = await call.services.groups.coordinator(name_of(call, "group"), timeout_ms=timeout_ms)
     address = call.services.http_address(broker)
@@ -85,7 +85,9 @@ async def list_rebalances(call: Call) -> web.StreamResponse:
 
 
 async def get_offsets(call: Call) -> web.StreamResponse:
-    """Return the committed offsets, the lag of each, and the offsets in open transactions."""
+    """Return the committed offsets of a group, the lag of each partition, and the offsets in open
+    transactions.
+    """
     view = await _view(call, name_of(call, "group"))
     offsets = call.services.group_offsets
     if parameters.one_of(call.query, "stable", ("false", "true")) == "true":
@@ -100,7 +102,7 @@ async def get_offsets(call: Call) -> web.StreamResponse:
 
 
 async def commit_offsets(call: Call) -> web.StreamResponse:
-    """Commit offsets, of a member or of a group without members."""
+    """Commit offsets: as a member of a group, or for a group without members."""
     wanted = await read_json(call, wire.CommitOffsets)
     name, offsets = name_of(call, "group"), call.services.group_offsets
     request = msgspec.structs.replace(await commit_of(call, name, wanted), may_rewind=wanted.allow_rewind)
@@ -110,7 +112,7 @@ async def commit_offsets(call: Call) -> web.StreamResponse:
 
 
 async def reset_offsets(call: Call) -> web.StreamResponse:
-    """Reset committed offsets; with ``dry_run``, only return the changes."""
+    """Reset the committed offsets of a group; with ``dry_run``, only return the changes."""
     wanted = await read_json(call, wire.ResetOffsets)
     name = name_of(call, "group")
     if (wanted.to is None) == (wanted.shift is None):
@@ -145,7 +147,9 @@ async def delete_offsets(call: Call) -> web.StreamResponse:
 
 
 def _taken_over(view: GroupView, member_id: str | None) -> set[Target]:
-    """Return the partitions of a member, or all partitions with an offset in an open transaction."""
+    """Return the partitions of a member; without a member, all partitions with an offset in an open
+    transaction.
+    """
     if member_id is None:
         return {(each.topic, each.partition) for each in view.pending}
     member = view.group.members.get(member_id)
@@ -160,7 +164,7 @@ async def _view(call: Call, name: str) -> GroupView:
 
 
 async def _committed(call: Call, name: str) -> dict[Target, int]:
-    """Return the committed offsets of a group; empty if the group does not exist."""
+    """Return the committed offsets of a group by partition; empty if the group does not exist."""
     try:
         view = await _view(call, name)
     except errors.GroupNotFound:
@@ -169,7 +173,7 @@ async def _committed(call: Call, name: str) -> dict[Target, int]:
 
 
 async def _wanted(call: Call, wanted: wire.ResetOffsets, before: dict[Target, int]) -> dict[Target, int]:
-    """Return the offsets after a reset, within the bounds of the partitions."""
+    """Return the offsets that a reset sets, each within the bounds of its partition."""
     found: dict[Target, int] = {}
     topics = call.services.topics
     await topics.hear_of((topic, 0) for topic in wanted.topics or ())

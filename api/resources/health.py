@@ -21,7 +21,7 @@ async def ready(call: Call) -> web.StreamResponse:
 
 
 async def startup(call: Call) -> web.StreamResponse:
-    """Report whether the broker has started."""
+    """Report whether the broker has completed its start."""
     return _answer(call.services.health.startup)
 
 

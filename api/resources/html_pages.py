@@ -22,5 +22,5 @@ def page(title: str, body: str) -> bytes:
 
 
 def text(source: str) -> str:
-    """Escape text for HTML; backticks become code elements."""
+    """Escape text for HTML; text between backticks becomes a code element."""
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(source, quote=False))

@@ -1,6 +1,6 @@
 """Reads the records of leased jobs for a response.
 
-Decides: how many bytes a response has, and which jobs no longer have a record: queues read the log only, not
+Decides: how many bytes a response has, and which jobs have no record any more: queues read the log only, not
 an archive. Leaves to others: the choice of jobs (``queues``), the representation of a record
 (``json_answers``).
 """
@@ -31,7 +31,9 @@ BYTES_MAX = 4 << 20  # bytes of records in one response; one more may exceed it
 
 @dataclass(slots=True)
 class JobBodies:
-    """The jobs of a response; ``gone`` jobs have no record any more, ``left`` jobs had no room."""
+    """The jobs of a response. Jobs in ``gone`` have no record any more; jobs in ``left`` did not fit into the
+    response.
+    """
 
     bodies: list[wire.LeasedJob] = field(default_factory=list)
     gone: list[tuple[int, int]] = field(default_factory=list)
@@ -42,7 +44,8 @@ class JobBodies:
 async def bodies_of(call: Call, request: Receive, shape: str, received: Received) -> JobBodies:
     """Return the records of leased jobs in a format, partition by partition.
 
-    Raises ``RaftlogError`` if a record cannot be read, and ``NoLeader`` if no leader has any of them now.
+    Raises ``RaftlogError`` if a record cannot be read, and ``NoLeader`` if no leader has any of these records
+    now.
     """
     found, selection = JobBodies(), TagSelection.in_fields(request)
     jobs: dict[int, dict[int, Delivered]] = {}
@@ -67,7 +70,9 @@ async def bodies_of(call: Call, request: Receive, shape: str, received: Received
 async def _read(
     call: Call, turn: Turn, view: View, offsets: list[int], found: JobBodies
 ) -> list[bodies.FetchedRecord]:
-    """Read the records at these offsets, until the response is full or the leader lacks the next record."""
+    """Read the records at these offsets, until the response is full or the leader does not have the next
+    record.
+    """
     records: list[bodies.FetchedRecord] = []
     target, missing = view.target, offsets
     while missing and found.size_bytes < BYTES_MAX:

@@ -25,7 +25,7 @@ async def create_join_token(call: Call) -> web.StreamResponse:
 
 
 async def admit_broker(call: Call) -> web.StreamResponse:
-    """Admit a broker."""
+    """Admit a broker to the cluster."""
     services = call.services
     request = await read_json(call, AdmitBroker)
     image = await call.metadata()
@@ -54,7 +54,7 @@ async def admit_broker(call: Call) -> web.StreamResponse:
 
 
 def _check_addresses(request: AdmitBroker, image: MetadataImage) -> None:
-    """Refuse addresses that other brokers or clients can never reach."""
+    """Raise an error for addresses that other brokers or clients can never reach."""
     if is_unspecified(request.host):
         raise InvalidRequest(
             f"host is {request.host!r}, which is not the address of a machine; use an address that the other "

@@ -1,6 +1,6 @@
 """Converts stored records to JSON, without control records.
 
-Decides: the records of a page and the next offset. Leaves to others: reading, and the representation of
+Decides: which records a page has, and the next offset. Leaves to others: reading, and the representation of
 values, keys and headers (``json_values``).
 """
 
@@ -30,9 +30,9 @@ SHOWN_ON_LOOP_MAX = 256  # records that are converted without leaving the event 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The records of one page, and the next offset. Offsets of ``skipped`` ranges cannot be decoded.
+    """The records of one page, and the next offset. Records in the ranges ``skipped`` cannot be decoded.
 
-    ``open_bytes`` are kept for the next page: the rest of the batch in which this page ends.
+    ``open_bytes`` are bytes kept for the next page: the rest of the batch in which this page ends.
     """
 
     records: list[bodies.FetchedRecord]
@@ -42,7 +42,7 @@ class Page:
 
 
 class _Page:
-    """A page under construction."""
+    """Collects the records of a page until it is full."""
 
     def __init__(self, limit: int) -> None:
         self.records: list[bodies.FetchedRecord] = []
@@ -57,7 +57,7 @@ class _Page:
         self.is_full = len(self.records) == self._limit or self._size_bytes > PAGE_BYTES_MAX
 
     def taken(self, next_offset: int, opened: bytes = b"") -> Page:
-        """Return the complete page; only its reader holds it afterwards."""
+        """Return the complete page, and give up this object's reference to its records."""
         open_bytes = len(opened) + self.records[-1].size_bytes if opened else 0
         page = Page(self.records, next_offset, self.skipped, open_bytes)
         self.records, self.skipped, self._size_bytes, self.is_full = [], [], 0, False
@@ -66,7 +66,9 @@ class _Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """The representation of the records of a partition. ``limit`` bounds the records of one page."""
+    """The representation in which the records of a partition are shown. ``limit`` bounds the records of one
+    page.
+    """
 
     target: TopicPartition
     format: str
@@ -75,21 +77,22 @@ class View:
     wanted: TagSelection | None = None  # selection of a reader of tags, which gets no other records
 
     async def page(self, result: FetchResult, turn: Turn) -> Page:
-        """Return the first page."""
+        """Return the first page of the records in a fetch; it is built on a thread if building takes long."""
         batches = split_batches(result.data)
         is_short = opens_fast(batches, records_max=SHOWN_ON_LOOP_MAX)
         return await turn.computed(partial(next, self.pages(result, batches)), is_short=is_short)
 
     async def next_page(self, pages: Iterator[Page], result: FetchResult, turn: Turn) -> Page:
-        """Return the next of ``pages``, built on a thread if building takes long."""
+        """Return the next of ``pages``; it is built on a thread if building takes long."""
         return await turn.computed(partial(next, pages), is_short=is_shown_fast(result))
 
     def pages(self, result: FetchResult, batches: Sequence[Batch] | None = None) -> Iterator[Page]:
-        """Yield the user records of a fetch in pages: at least one, none much larger than ``PAGE_BYTES_MAX``.
+        """Yield the user records of a fetch in pages: at least one page, and no page much larger than
+        ``PAGE_BYTES_MAX``.
 
-        ``batches`` are those of the fetch, if the caller has them.
-        Raises ``InvalidRecord`` for a value that does not fit the ``format``. Raises ``UndecodableBatch``
-        after the page of the records that precede the damage.
+        ``batches`` are the batches of the fetch, if the caller has split it already. Raises ``InvalidRecord``
+        for a value that does not fit the ``format``. Raises ``UndecodableBatch`` after the page of the
+        records that precede the damage.
         """
         show = SHOW[self.format]
         page, at = _Page(self.limit), int(result.offset)
@@ -137,7 +140,7 @@ class View:
 
 
 def is_shown_fast(result: FetchResult) -> bool:
-    """True if building the first page is fast enough for the event loop."""
+    """True if building the first page of the fetch is fast enough for the event loop."""
     return opens_fast(split_batches(result.data), records_max=SHOWN_ON_LOOP_MAX)
 
 

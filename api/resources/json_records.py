@@ -48,7 +48,7 @@ _NAMED = re.compile(r"/records/\d+/partition: is (\d{1,9});")
 
 
 class _Counter(threading.local):
-    """The number of further records that the body counted by this thread may have."""
+    """The number of records that may still follow in the body that this thread counts."""
 
     count_max = left = 0
 
@@ -86,14 +86,16 @@ _TEXT: msgspec.json.Decoder[str] = msgspec.json.Decoder(str)
 
 
 class Due(NamedTuple):
-    """The time at which a delayed record is due: a delay or a time. Negative values are not given."""
+    """The time at which a delayed record is due: a delay or a time. A negative value means that it is not
+    given.
+    """
 
     delay_ms: int = -1
     at_ms: int = -1
 
 
 class Placed(NamedTuple):
-    """A record and its partition, ``None`` for any partition; ``due`` if the record is delayed."""
+    """A record and its partition (``None`` for any partition). ``due`` is set if the record is delayed."""
 
     record: Record
     partition: int | None
@@ -125,7 +127,7 @@ def decode_records(body: bytes | bytearray, media_type: str, count_max: int) -> 
 
 
 def _lines(body: bytes | bytearray) -> Iterator[memoryview]:
-    """Yield the lines that are not blank, without their leading blanks."""
+    """Yield the lines of a body that are not blank, without the blanks at their beginning."""
     view, start = memoryview(body), 0
     while start < len(body):
         if body[start] in BLANKS:  # a body may consist of blank lines only
@@ -139,7 +141,7 @@ def _lines(body: bytes | bytearray) -> Iterator[memoryview]:
 
 
 def decoded(parts: Iterable[Buffer], kind: type[OneRecord]) -> Iterator[OneRecord]:
-    """Yield records, each decoded separately. Raises ``InvalidRecord``."""
+    """Yield records; each part of the body is decoded separately. Raises ``InvalidRecord``."""
     return (_decoded(part, f"/records/{number}", kind) for number, part in enumerate(parts))
 
 
@@ -160,7 +162,7 @@ def place_records(
 
 
 def placed_by(place_one: Callable[[OneRecord], Placed], records: Iterable[OneRecord]) -> list[Placed]:
-    """Convert all records of a request. Raises ``InvalidRecord`` with all errors."""
+    """Convert all records of a request with ``place_one``. Raises ``InvalidRecord`` with all errors."""
     placed: list[Placed] = []
     errors: list[str] = []
     for number, record in enumerate(records):
@@ -176,21 +178,23 @@ def placed_by(place_one: Callable[[OneRecord], Placed], records: Iterable[OneRec
 
 
 def unknown_partitions(error: InvalidRequest) -> list[int]:
-    """The partitions that records name although their topic has none of that number."""
+    """Return the partitions that records name and that their topic does not have."""
     errors = error.details.get("errors")
     named = (_NAMED.match(each) for each in errors) if isinstance(errors, list) else ()
     return [int(found[1]) for found in named if found is not None]
 
 
 def placed_raw(record: Record, *, partition_count: int, only: int | None) -> Placed:
-    """Return a record of a raw body with its partition."""
+    """Return the record of a raw body with its partition."""
     if only is None and record.key is not None:
         return Placed(record, partition_for_key(record.key, partition_count))
     return Placed(record, only)
 
 
 def spread(placed: Sequence[Placed], partition_count: int, rng: Random) -> dict[int, list[int]]:
-    """Group the indexes of the records by partition. Records without a partition share one partition."""
+    """Group the indexes of the records by partition. All records that may go to any partition get one
+    partition.
+    """
     anywhere = rng.randrange(partition_count)
     groups: dict[int, list[int]] = {}
     for number, item in enumerate(placed):
@@ -229,7 +233,7 @@ def size_of(record: Record) -> int:
 
 
 def record_of(record: bodies.NewRecord) -> Record:
-    """Convert a JSON record to bytes. Raises ``InvalidRequest`` with the invalid field."""
+    """Convert a JSON record to a record of bytes. Raises ``InvalidRequest`` with the invalid field."""
     timestamp = record.timestamp
     if isinstance(timestamp, str):
         timestamp = time_ms(timestamp, "timestamp")
@@ -241,7 +245,7 @@ def record_of(record: bodies.NewRecord) -> Record:
 
 
 def raw_record(body: bytes, key: str | None, tags: Sequence[str], headers: Mapping[str, str]) -> Record:
-    """Create a record whose value is a whole body. Raises ``InvalidRecord``."""
+    """Create a record whose value is the whole body of a request. Raises ``InvalidRecord``."""
     try:
         pairs = [*((name, text.encode()) for name, text in headers.items()), *_tags(tags)]
         return Record(value=body, key=encode_key(key), headers=tuple(pairs))
@@ -250,12 +254,14 @@ def raw_record(body: bytes, key: str | None, tags: Sequence[str], headers: Mappi
 
 
 def with_trace(record: Record, trace: str) -> Record:
-    """Return the record with its trace."""
+    """Return the record with the traceparent ``trace`` in its headers."""
     return replace(record, headers=(*record.headers, ("traceparent", trace.encode(errors="replace"))))
 
 
 def check_count(count: int, count_max: int) -> None:
-    """Raise ``InvalidRecord`` for no records, and ``RecordTooLarge`` for too many."""
+    """Check the number of records in a request: raise ``InvalidRecord`` for none, and ``RecordTooLarge`` for
+    too many.
+    """
     if not count:
         raise InvalidRecord("the request has no records; send at least one", errors=["/records: empty"])
     if count > count_max:
@@ -270,10 +276,10 @@ def too_many(count_max: int) -> RecordTooLarge:
 
 
 def count_records(body: bytes | bytearray, count_max: int, error: type[InvalidRequest]) -> None:
-    """Raise ``RecordTooLarge`` for too many records, or values in them, in a large JSON body.
+    """Raise ``RecordTooLarge`` if a large JSON body has too many records, or too many values in them.
 
-    The check runs before memory is used for them, and before a call of the decoder takes long. Raises
-    ``error`` for records that are not objects.
+    The check runs before records use memory, and before a call of the decoder takes long. Raises ``error``
+    for records that are not objects.
     """
     if len(body) > WHOLE_BYTES_MAX:
         check_values(body, RECORD_VALUES_MAX)
@@ -297,8 +303,8 @@ def place(
 ) -> Placed:
     """Convert one record to bytes, with its partition. Raises ``InvalidRequest`` with the invalid field.
 
-    Keys are spread over ``partition_count`` partitions. A record may name one of ``named_count`` partitions,
-    if that is more; then the leader decides whether it accepts the record.
+    Records with keys are spread over ``partition_count`` partitions. A record may name one of ``named_count``
+    partitions, which may be more; then the leader decides whether it accepts the record.
     """
     named_count = max(named_count, partition_count)
     stored = record_of(record)
@@ -317,7 +323,7 @@ def place(
 
 
 def due_of(delay: int | str | None, deliver_at: int | str | None) -> Due | None:
-    """Return when a record is due; None if it is not delayed.
+    """Return the time at which a record is due; None if it is not delayed.
 
     Raises ``InvalidRequest`` with the invalid field.
     """
@@ -355,7 +361,7 @@ def _value(record: bodies.NewRecord) -> bytes | None:
 
 
 def _content(raw: memoryview) -> bytes:
-    """Return the bytes of a JSON string, without two copies of a long string."""
+    """Return the bytes of a JSON string; a long string is not copied twice."""
     text = _TEXT.decode(raw)
     if len(raw) <= WHOLE_BYTES_MAX or _ESCAPE.search(raw) is not None:
         return text.encode()
@@ -400,7 +406,9 @@ def _from_base64(text: str | bytes, field: str) -> bytes:
 
 
 def _parts(records: Sequence[Record], bytes_max: int | None) -> list[Sequence[Record]]:
-    """Split records into runs that fit into a batch; a record that does not fit alone is its own run."""
+    """Split records into runs that fit into a batch each. A record that is too large for a batch is a run of
+    its own.
+    """
     if bytes_max is None:
         return [records]
     parts: list[Sequence[Record]] = []

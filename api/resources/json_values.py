@@ -31,7 +31,7 @@ NO_KEY: ShownKey = (None, UNSET)
 
 
 def key_in_json(key: bytes | None) -> ShownKey:
-    """Return a key as a string, and its encoding if it is not UTF-8."""
+    """Return a key as a string, and the encoding of the string if the key is not UTF-8."""
     if key is None:
         return NO_KEY
     try:
@@ -44,7 +44,9 @@ Headers = tuple[dict[str, str | None], list[str], list[tuple[str, str | None]] |
 
 
 def headers_in_json(pairs: Sequence[tuple[str, bytes | None]]) -> Headers:
-    """Return plain headers, tags, and all other headers: repeated names and values that are not UTF-8."""
+    """Return the headers in three parts: plain headers, tags, and other headers (repeated names, and values
+    that are not UTF-8).
+    """
     plain: dict[str, str | None] = {}
     tags: list[str] = []
     raw: list[tuple[str, str | None]] = []
@@ -91,7 +93,9 @@ def _as_string(text: str) -> Shown:
 
 
 def _joined(parts: Iterable[bytes]) -> msgspec.Raw:
-    """Join the parts of a JSON string. Each part is a separate compiled call, so that other tasks can run."""
+    """Join the parts of a JSON string. The parts are made one by one, in separate calls of compiled code, so
+    that other threads can run in between.
+    """
     joined = bytearray(b'"')
     for part in parts:
         joined += part
@@ -100,7 +104,7 @@ def _joined(parts: Iterable[bytes]) -> msgspec.Raw:
 
 
 def _grows(value: bytes) -> bool:
-    """True for text that JSON escapes would make much longer."""
+    """True for a text whose JSON form is much longer because of its escapes."""
     steps = range(0, len(value), STEP_BYTES)
     return (
         sum(len(value[at : at + STEP_BYTES].translate(None, _ESCAPED)) for at in steps) < len(value) * 7 // 8
@@ -127,10 +131,10 @@ def _as_json(value: bytes, offset: int) -> Shown:
 
 
 def as_it_looks(value: bytes, _offset: int) -> Shown:
-    """Return objects and arrays up to ``JSON_BYTES_MAX`` as JSON, other text as a string, all others as
-    base64.
+    """Return a value in its readable form: objects and arrays up to ``JSON_BYTES_MAX`` as JSON, other text as
+    a string, other bytes as base64.
 
-    Long text with many control characters is also base64: JSON needs six bytes for each of them.
+    Long text with many control characters is also base64: JSON needs six bytes for each of these characters.
     """
     if len(value) > ESCAPED_BYTES_MAX and _grows(value):
         return _as_base64(value, 0)

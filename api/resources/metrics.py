@@ -1,6 +1,6 @@
 """Counts HTTP requests, and serves the page with all metrics of the broker.
 
-Decides: the names of the HTTP metrics. Other modules register theirs in the same registry.
+Decides: the names of the HTTP metrics. Other modules register their metrics in the same registry.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 
 class HttpMetrics:
-    """Metrics of requests by route, method and status, their duration, and the resources that they use."""
+    """Metrics of HTTP requests by route, method and status, of their duration, and of the resources that they
+    use.
+    """
 
     def __init__(
         self, services: Services, admission: Admission, disconnect_watcher: DisconnectWatcher
@@ -55,17 +57,17 @@ class HttpMetrics:
         )
 
     def watch_connections(self, count: Callable[[], int]) -> None:
-        """Register ``count``, which returns the number of connections."""
+        """Take the function ``count``, which returns the number of open connections."""
         self._connections.set_function(count)
 
     def connection_refused(self) -> None:
-        """Count a refused connection."""
+        """Count one refused connection."""
         self._refused.inc()
 
 
 class Answered(Collector):
-    """Counts answered requests. It adds them up itself: the library needs ten calls and three locks
-    for each.
+    """Counts answered requests, without the counters of the metrics library, which need ten calls and three
+    locks for each request.
     """
 
     def __init__(self) -> None:
@@ -74,7 +76,7 @@ class Answered(Collector):
         self._times: dict[tuple[str, str], Durations] = {}
 
     def add(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count a completed request."""
+        """Count a completed request, with the time that it took."""
         request = method, route, status
         self._counts[request] = self._counts.get(request, 0) + 1
         times = self._times.get(request[:2])
@@ -83,11 +85,11 @@ class Answered(Collector):
         times.add(seconds)
 
     def add_problem(self, code: str) -> None:
-        """Count a response that is a problem."""
+        """Count a response that is a problem document."""
         self._problems[code] = self._problems.get(code, 0) + 1
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the current values."""
+        """Yield the metrics with their current values."""
         problems = CounterMetricFamily("raftlog_http_problems", "Problems answered.", labels=["code"])
         for code, count in self._problems.items():
             problems.add_metric([code], count)
@@ -109,13 +111,13 @@ class Answered(Collector):
 
 
 class _State(Collector):
-    """Collector of the running release, and of the readiness of the broker."""
+    """Collector of the metrics for the running release and for the readiness of the broker."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the current values."""
+        """Yield the metrics with their current values."""
         build = GaugeMetricFamily("raftlog_build_info", "Always 1; the release.", labels=["version"])
         build.add_metric([self._services.version], 1)
         yield build
@@ -128,7 +130,7 @@ class _State(Collector):
 
 
 async def metrics(call: Call) -> web.StreamResponse:
-    """Send all metrics, generated in slices. An incomplete text has no ``# EOF`` at its end."""
+    """Send all metrics, generated in pieces. A complete text ends with ``# EOF``."""
     response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE_LATEST})
     call.stamp(response)
     assert isinstance(call.request, web.BaseRequest)  # this route is streamed

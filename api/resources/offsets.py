@@ -19,7 +19,7 @@ from raftlog.wire import bodies, partitions
 
 
 async def get_offset(call: Call) -> web.StreamResponse:
-    """Return the offset of a time, of the earliest record or of the end."""
+    """Return the offset of a time, of the earliest record, or of the end of a partition."""
     _, target = call.partition()
     position = parameters.position_or_time(call.query.get("at", "latest"), "at")
     committed_only = parameters.committed_only(call.query)

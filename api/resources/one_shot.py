@@ -1,7 +1,7 @@
-"""Runs requests in their own transactions: executions, and produces with an idempotency key.
+"""Runs requests in transactions of their own: executions, and produces with an idempotency key.
 
 Decides: the order of the steps, and the form in which a response is kept. Leaves to others: when such a
-transaction is aborted, and the response to a repetition (``transactions.one_shot``).
+transaction is aborted, and the response to a repeated request (``transactions.one_shot``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from transactions.requests import Claim
 Batches = dict[TopicPartition, list[bytes]]
 Receipts = Mapping[TopicPartition, AppendReceipt]
 Describe = Callable[[Handle, Receipts], msgspec.Struct]
-"""Builds the body of the response."""
+"""A function that builds the body of the response."""
 
 
 async def produce_once(
@@ -48,7 +48,9 @@ async def produce_once(
     claim: Claim,
     timeout_ms: int,
 ) -> web.Response:
-    """Carry out a produce with an idempotency key. Removes the batches, by partition, from their dict."""
+    """Carry out a produce with an idempotency key. Removes the batches from the dict of batches by
+    partition.
+    """
 
     def described(handle: Handle, receipts: Receipts) -> msgspec.Struct:
         return describe({target.partition: receipt for target, receipt in receipts.items()})
@@ -58,13 +60,13 @@ async def produce_once(
 
 
 async def claimed(call: Call, key: str, body: bytes | bytearray, *, scope: str) -> Claim:
-    """Create the claim of a request with a key."""
+    """Create the claim of a request with an idempotency key."""
     work = partial(claim_of, call.request, key, scope, body, call.services.rng)
     return await computed(work, is_short=len(body) <= WHOLE_BYTES_MAX)
 
 
 def built(call: Call, topic: TopicInfo, placed: Sequence[Placed], now_ms: int) -> list[bytes]:
-    """Build the batches for one partition, without a producer yet. Raises ``RecordTooLarge``."""
+    """Build the batches for one partition, before their producer is known. Raises ``RecordTooLarge``."""
     records, bytes_max = [item.record for item in placed], call.services.batch_bytes_max(topic)
     try:
         return json_records.build_batches(records, bytes_max=bytes_max, now_ms=now_ms, producer=None)
@@ -82,7 +84,8 @@ async def run(
     transactional_id: str | None = None,
     offsets: Commit | None = None,
 ) -> web.Response:
-    """Commit all batches and offsets, or none; or repeat the response of an equal request, byte by byte.
+    """Commit all batches and offsets in one transaction, or repeat the response to an equal request, byte by
+    byte.
 
     The batches have no producer yet, and are removed from their dict. The work continues if the client
     disconnects. Raises the errors of ``OneShots.run``.
@@ -109,9 +112,9 @@ async def run(
 async def first_answer_or(
     call: Call, error: RaftlogError, claim: Claim | None, transactional_id: str | None = None
 ) -> web.Response:
-    """Return the response of an equal request that was valid at its time.
+    """Return the response to an equal earlier request, which was valid at that time.
 
-    Raises ``error`` if there is none.
+    Raises ``error`` if there was no such request.
     """
     before = None
     if claim is not None:
@@ -140,7 +143,7 @@ async def _append_all(
 ) -> dict[TopicPartition, AppendReceipt]:
     """Append to all partitions; return the receipts.
 
-    Raises the error of one partition once all have ended.
+    If an append fails, waits for all appends, and raises the error of one of them.
     """
     targets = list(batches)
     is_own = handle.transactional_id.startswith(RESERVED)  # the transactional id belongs to the broker
@@ -168,9 +171,9 @@ async def _append_all(
 
 
 def _stamped(handle: Handle, batches: Sequence[bytes]) -> list[bytes]:
-    """Stamp the transaction into batches.
+    """Write the producer id and the epoch of the transaction into batches.
 
-    A single batch gets a sequence, so that the gateway may repeat it.
+    A single batch gets a sequence, so that the gateway may repeat its append.
     """
     sequence = 0 if len(batches) == 1 else NO_SEQUENCE
     return [

@@ -1,4 +1,4 @@
-"""Describes a partition as JSON: its state according to the leader, and its target."""
+"""Describes a partition as JSON: its state according to the leader, and its target replicas."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from raftlog.wire import bodies
 async def described(call: Call, target: TopicPartition) -> bodies.PartitionDescription:
     """Describe one partition, with this broker's newest metadata.
 
-    Raises ``NoLeader`` while it is being opened.
+    Raises ``NoLeader`` while the partition is being opened.
     """
     statuses = await call.services.gateway.describe(target.topic, (target.partition,))
     topic = call.services.controller.image.topics.get(target.topic)
@@ -30,7 +30,7 @@ async def described(call: Call, target: TopicPartition) -> bodies.PartitionDescr
 
 
 def body(status: PartitionStatus, info: PartitionInfo) -> bodies.PartitionDescription:
-    """Return one partition as JSON."""
+    """Return the description of one partition as JSON."""
     return bodies.PartitionDescription(
         partition=status.partition,
         leader=status.leader,
@@ -75,7 +75,7 @@ def _state(status: PartitionStatus, info: PartitionInfo) -> Literal["active", "s
 
 
 def _in_order(voters: tuple[NodeId, ...], info: PartitionInfo) -> list[int]:
-    """Return the voters, the preferred leader first."""
+    """Return the voters of a partition, the preferred leader first."""
     known: list[int] = [node for node in info.all_replicas if node in voters]
     return known + sorted(set(voters) - set(known))
 

@@ -1,4 +1,5 @@
-"""Handles operations on one partition: delete or archive records, move leadership or replicas, recover.
+"""Handles operations on one partition: delete or archive records, move leadership or replicas, recover
+without a majority.
 
 Leaves to others: which changes are allowed and how they are made (``partitions.replica.deletion``,
 ``partitions.replica.archiving``, ``partitions.reassignment.admin``).
@@ -29,7 +30,7 @@ LEADER_WAIT_MS = 10_000  # longest wait for the election of a recovered partitio
 
 
 async def transfer_leadership(call: Call) -> web.StreamResponse:
-    """Transfer leadership; responds once the other broker leads."""
+    """Transfer the leadership of the partition; the response comes once the other broker leads."""
     _, target = call.partition()
     wanted = await read_json(call, bodies.TransferLeadership)
     leader, term = await call.services.admin.transfer_leadership(
@@ -42,7 +43,7 @@ async def transfer_leadership(call: Call) -> web.StreamResponse:
 
 
 async def add_replica(call: Call) -> web.StreamResponse:
-    """Add a replica."""
+    """Add a replica on a broker to the partition."""
     _, target = call.partition()
     wanted = await read_json(call, bodies.OneReplica)
     return await _move(
@@ -51,7 +52,7 @@ async def add_replica(call: Call) -> web.StreamResponse:
 
 
 async def remove_replica(call: Call) -> web.StreamResponse:
-    """Remove a replica."""
+    """Remove the replica on a broker from the partition."""
     _, target = call.partition()
     wanted = await read_json(call, bodies.OneReplica)
     return await _move(
@@ -60,7 +61,7 @@ async def remove_replica(call: Call) -> web.StreamResponse:
 
 
 async def set_replicas(call: Call) -> web.StreamResponse:
-    """Set all replicas."""
+    """Replace the replicas of the partition by replicas on the brokers that the request lists."""
     _, target = call.partition()
     wanted = await read_json(call, bodies.SetReplicas)
     replicas = tuple(NodeId(node) for node in wanted.replicas)
@@ -68,7 +69,7 @@ async def set_replicas(call: Call) -> web.StreamResponse:
 
 
 async def unsafe_recover(call: Call) -> web.StreamResponse:
-    """Make the survivor's log the log of the partition."""
+    """Recover the partition from the log of one surviving replica, without a majority."""
     _, target = call.partition()
     wanted = await read_json(call, bodies.UnsafeRecover)
     admin, steps = call.services.admin, Steps()
@@ -79,7 +80,7 @@ async def unsafe_recover(call: Call) -> web.StreamResponse:
 
 
 async def delete_before(call: Call) -> web.StreamResponse:
-    """Delete the records below an offset; responds once no reader gets them any more."""
+    """Delete the records below an offset; the response comes once no reader gets these records."""
     target = _of_user(call, "its records cannot be deleted")
     wanted = await read_json(call, bodies.DeleteBefore)
     start = await call.services.gateway.delete_before(
@@ -101,7 +102,7 @@ async def set_archived(call: Call) -> web.StreamResponse:
 
 
 def _of_user(call: Call, refusal: str) -> TopicPartition:
-    """Return the partition of the path. Internal topics are refused."""
+    """Return the partition of the path. Refuses partitions of internal topics."""
     topic, target = call.partition()
     if topic.is_internal:
         raise errors.InvalidRequest(f"topic {topic.name} is internal; {refusal}", field="topic")

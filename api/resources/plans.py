@@ -23,7 +23,7 @@ async def get_plan(call: Call) -> web.StreamResponse:
 
 
 async def rebalance(call: Call) -> web.StreamResponse:
-    """Make a new plan, or take the plan of the body; carry it out unless ``dry_run``."""
+    """Create a plan, or take the plan in the body; carry it out unless ``dry_run``."""
     is_dry = parameters.one_of(call.query, "dry_run", ("false", "true")) == "true"
     controller, timeout_ms = call.services.controller, call.services.limits.control_timeout_ms
     wanted = await read_json(call, plans.StartPlan)
@@ -41,7 +41,7 @@ async def rebalance(call: Call) -> web.StreamResponse:
 
 
 async def cancel_plan(call: Call) -> web.StreamResponse:
-    """Cancel the plan: no further move begins; moves that have begun are completed."""
+    """Cancel the plan: no further move begins, and moves that have begun are completed."""
     image = await call.services.controller.current_image(call.services.limits.control_timeout_ms)
     if image.plan is None:
         raise Conflict("no plan is being carried out, so there is nothing to cancel")

@@ -1,5 +1,5 @@
-"""Serves a page for each kind of error, generated from the table of errors: the target of a problem's
-``type``.
+"""Serves a page for each kind of error, which the ``type`` of a problem refers to. The pages are generated
+from the table of errors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ async def list_problems(_: Call) -> web.StreamResponse:
 
 
 async def get_problem(call: Call) -> web.StreamResponse:
-    """Describe all kinds with one code: two if the status differs."""
+    """Describe all kinds of problems with one code: there are two if the status differs."""
     code = call.match_info["code"].replace("-", "_")
     found = list(_of_code(code))
     if not found:
@@ -31,7 +31,7 @@ async def get_problem(call: Call) -> web.StreamResponse:
 
 
 def problem_table() -> str:
-    """Return all kinds as an HTML table."""
+    """Return all kinds of problems as an HTML table."""
     rows = "".join(
         f"<tr><td><a href='{documents.page_of(error.code)}'><code>{error.code}</code></a></td>"
         f"<td>{kind.status}</td><td>{text(kind.title)}</td><td>{'yes' if error.retryable else 'no'}</td></tr>"

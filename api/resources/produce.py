@@ -1,8 +1,8 @@
-"""Handles produces: records as JSON, NDJSON, raw bodies and binary batches, to a topic or one partition.
+"""Handles produces: records as JSON, NDJSON, raw bodies and binary batches, to a topic or to one partition.
 
 A request to one partition is atomic and has one status. A request to several partitions returns 200 only if
-all succeeded, otherwise 207 with a receipt or a problem for each record. A complete request is stored even if
-the client disconnects: an append is never cancelled.
+all appends succeeded, otherwise 207 with a receipt or a problem for each record. A complete request is stored
+even if the client disconnects: an append is never cancelled.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def produce_to_partition(call: Call) -> web.StreamResponse:
 
 
 async def produce_to_topic(call: Call) -> web.StreamResponse:
-    """Append records whose partitions follow from their keys."""
+    """Append records to a topic; their keys determine their partitions."""
     topic = call.topic()
     if parameters.media_type_of(call.request) == media_types.BATCH:
         path = records.PRODUCE_TO_PARTITION.path.replace("{topic}", topic.name)

@@ -18,7 +18,7 @@ from raftlog.wire import bodies, headers
 
 
 async def produce_batches(call: Call, target: TopicPartition) -> web.Response:
-    """Append the batches of the body. Raises ``InvalidRequest`` and the errors of an append."""
+    """Append the batches in the body. Raises ``InvalidRequest`` and the errors of an append."""
     acks, timeout_ms, call.capped, producer = call.from_head(batch_terms)
     client = client_of(call.request)
     with call.admission.bodies.hold(client, 0) as held:
@@ -49,7 +49,7 @@ async def produce_batches(call: Call, target: TopicPartition) -> web.Response:
 
 
 def _transaction_of(producer: Producer, body: bytes | bytearray) -> str | None:
-    """Return the transactional id of batches.
+    """Return the transactional id of the transaction that batches belong to; None without a transaction.
 
     Checks the producer of the first batch; the leader checks the other batches.
     """

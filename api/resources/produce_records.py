@@ -1,7 +1,8 @@
 """Handles produces of records as JSON, NDJSON or a raw body, to a topic or to one partition.
 
-A small request shares its batch with others that arrive at the same time; a larger request has its own
-batches for each partition; requests with a key and requests with delays are handled separately.
+A small request shares its batch with other requests that arrive at the same time. A larger request has its
+own batches for each partition. Requests with an idempotency key and requests with delays are handled
+separately.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ RETRY_AFTER_MS: Final = 200
 
 
 async def produce_records(call: Call, topic: TopicInfo, only: int | None) -> web.Response:
-    """Append the records of the body, all to partition ``only`` if it is given."""
+    """Append the records in the body; to partition ``only`` if it is given."""
     request, services = call.request, call.services
     media_type, key, producer, acks, timeout_ms, call.capped, is_delayed = call.from_head(record_terms)
     if producer is not None and producer.is_sequenced and only is None:
@@ -111,7 +112,9 @@ def _needs_partition(topic: TopicInfo) -> InvalidRequest:
 
 
 async def _with_added_partitions(call: Call, topic: TopicInfo, error: InvalidRequest) -> TopicInfo | None:
-    """The topic with partitions that records name and this broker did not know; None if it has no more."""
+    """Return newer metadata of the topic if they have partitions that this broker did not know and that
+    records may name; otherwise None.
+    """
     topics = call.services.topics
     await topics.hear_of((topic.name, number) for number in json_records.unknown_partitions(error))
     newer = topics.topic_here(topic.name, topic.topic_id)
@@ -138,8 +141,8 @@ def _batches_of(
 
 
 def records_max(call: Call, key: str | None) -> int:
-    """Return the maximum number of records in one request; with a key it is lower, as the response is
-    kept.
+    """Return the maximum number of records in one request. With an idempotency key it is lower, because the
+    response is kept.
     """
     count_max = call.services.limits.records_per_request_max
     return count_max if key is None else min(count_max, KEYED_RECORDS_MAX)
@@ -168,7 +171,7 @@ def _records_of(
 
 
 def _shared_part(placed: Sequence[Placed], bytes_max: int, now_ms: int) -> Part | None:
-    """Return the records as a part of a shared batch if they are few and have one target, else None."""
+    """Return the records as a part of a shared batch if they are few and have one target; otherwise None."""
     first = placed[0].partition
     records = [item.record for item in placed if item.partition == first]
     if len(records) < len(placed):
@@ -200,7 +203,9 @@ async def _append_all(
     batches: Mapping[int, Sequence[bytes]],
     append: Callable[[TopicPartition, Sequence[bytes]], Awaitable[AppendReceipt]],
 ) -> dict[int, AppendReceipt | RaftlogError]:
-    """Append to all partitions; return one outcome for each. With one partition, its error is raised."""
+    """Append batches to all partitions; return one outcome for each partition. If there is only one
+    partition, its error is raised.
+    """
     if len(batches) == 1:
         ((partition, only),) = batches.items()
         call.target = TopicPartition(topic.name, partition)
@@ -220,7 +225,11 @@ async def _append_all(
 
 
 def by_newest_metadata(topic: TopicInfo, error: RaftlogError) -> RaftlogError:
-    """Return ``NoLeader`` if this broker chose a decommissioned partition because its metadata is old."""
+    """Return the error to report for a produce: ``NoLeader`` if this broker chose a decommissioned partition
+    because its metadata is old.
+
+    Returns other errors unchanged.
+    """
     if not isinstance(error, errors.PartitionDecommissioned):
         return error
     partition = error.details.get("partition")

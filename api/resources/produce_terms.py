@@ -1,4 +1,5 @@
-"""Reads the terms in the heads of produce requests, before their bodies are read.
+"""Reads the terms of produce requests from their heads, before their bodies are read. The terms are the
+parameters and headers.
 
 Decides: which parameters and headers can be combined. Raises ``InvalidRequest``, which names the field.
 """
@@ -18,11 +19,13 @@ from raftlog.errors import InvalidRequest
 from raftlog.wire import headers, records
 
 NOT_YET = ("If-Offset", "Raftlog-Fence")
-"""Headers that would change the meaning of a produce and that this release does not support."""
+"""Headers that would change the meaning of a produce and that this release does not support, so they are
+refused.
+"""
 
 
 class BatchTerms(NamedTuple):
-    """The terms in the head of a produce of batches."""
+    """The parameters and headers of a produce of batches."""
 
     acks: Acks
     timeout_ms: int
@@ -51,7 +54,7 @@ def batch_terms(call: Call) -> BatchTerms:
 
 
 class RecordTerms(NamedTuple):
-    """The terms in the head of a produce of records."""
+    """The parameters and headers of a produce of records."""
 
     media_type: str
     key: str | None

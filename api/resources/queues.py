@@ -100,7 +100,7 @@ async def nack(call: Call) -> web.StreamResponse:
 
 
 async def extend(call: Call) -> web.StreamResponse:
-    """Extend leases."""
+    """Extend the leases of jobs."""
     wanted = await read_json(call, wire.ExtendJobs)
     lease_ms = milliseconds(wanted.lease, "lease", wire.LEASE_MS)
     return await _answered(call, wanted.receipts, "extend", lease_ms)
@@ -141,7 +141,7 @@ async def describe(call: Call) -> web.StreamResponse:
 
 
 async def delete_queue(call: Call) -> web.StreamResponse:
-    """Delete a queue: the group stops to use this topic as a queue."""
+    """Delete a queue: the group no longer uses this topic as a queue."""
     request = DeleteQueue(group=name_of(call, "group"), topic=name_of(call, "topic"))
     await _asked(call, request, Settled)
     return web.Response(status=204)
@@ -178,13 +178,16 @@ async def _asked(
 
 
 async def _given_back(call: Call, request: Receive) -> None:
-    """Release jobs that the client did not get. If the release fails, their leases end later."""
+    """Release jobs that were leased for this request and that the client did not get.
+
+    If the release fails, the leases end when their time has passed.
+    """
     with contextlib.suppress(errors.RaftlogError):
         await _asked(call, Abandon(group=request.group, topic=request.topic, lease=request.lease), Settled)
 
 
 async def _settle(call: Call, request: Receive, how: How, places: Sequence[tuple[int, int]]) -> None:
-    """Settle jobs of one receive. If this fails, their leases end later."""
+    """Settle jobs that one request has leased. If this fails, their leases end when their time has passed."""
     if places:
         tokens = tuple(Token(*place, request.lease) for place in places)
         settle = Settle(group=request.group, topic=request.topic, tokens=tokens, how=how)
@@ -195,7 +198,10 @@ async def _settle(call: Call, request: Receive, how: How, places: Sequence[tuple
 async def _answered(
     call: Call, receipts: Sequence[str], how: How, time_ms: int = 0, reason: str = ""
 ) -> web.StreamResponse:
-    """Respond with 200 if all receipts are valid, 207 if some are; raise ``LeaseLost`` if none is."""
+    """Settle jobs and respond: 200 if all receipts are valid, 207 if some are.
+
+    Raises ``LeaseLost`` if no receipt is valid.
+    """
     topic, group = name_of(call, "topic"), name_of(call, "group")
     tokens = tuple(token_of(topic, group, receipt) for receipt in receipts)
     request = Settle(group=group, topic=topic, tokens=tokens, how=how, time_ms=time_ms, reason=reason)

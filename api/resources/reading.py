@@ -1,4 +1,4 @@
-"""Reads through the gateway for a request: counts waiting reads, and cancels them if the client
+"""Reads through the gateway for a request; counts waiting reads, and cancels a read if its client
 disconnects.
 """
 
@@ -21,7 +21,7 @@ from raftlog.types import Offset, TopicPartition
 
 
 async def read(call: Call, target: TopicPartition, request: FetchRequest) -> FetchResult:
-    """Read once. A waiting read is counted, and cancelled when its client disconnects."""
+    """Read once. A read that waits is counted, and cancelled when its client disconnects."""
     if not request.wait_ms:
         return await read_at_once(call, target, request)
     with call.admission.parked.hold(client_of(call.request), 1):
@@ -31,9 +31,10 @@ async def read(call: Call, target: TopicPartition, request: FetchRequest) -> Fet
 async def read_in_turn(
     read_it: Callable[[FetchRequest], Awaitable[FetchResult]], request: FetchRequest, turn: Turn
 ) -> FetchResult:
-    """Read records that are shown next.
+    """Read records that are shown as soon as they are read.
 
-    If showing them has to wait, they are read again after the wait, so that waiting requests hold no records.
+    If showing the records has to wait for a place, they are read again after the wait, so that waiting
+    requests hold no records.
     """
     result = await read_it(request)
     if turn.must_wait and not is_shown_fast(result):
@@ -46,7 +47,10 @@ async def read_in_turn(
 async def first_page(
     read_it: Callable[[FetchRequest], Awaitable[FetchResult]], view: View, request: FetchRequest, turn: Turn
 ) -> tuple[FetchResult, Page]:
-    """Return the first fetch with a visible record, or with no records at all, and its page."""
+    """Read until a fetch has a visible record or no records at all; return this fetch and its first page.
+
+    Also returns if tags are wanted and many bytes were read without a visible record.
+    """
     ends_at = deadline_in(request.wait_ms)
     looked_at_bytes = 0
     while True:
@@ -64,8 +68,9 @@ async def first_page(
 async def read_at_once(
     call: Call, target: TopicPartition, request: FetchRequest, gateway: GatewayPort | None = None
 ) -> FetchResult:
-    """Read records without counting. Errors get details of this broker: the offset, or the leader's
-    address.
+    """Read records without counting the read as waiting.
+
+    An error gets details that this broker knows: the requested offset, or the leader's address.
     """
     try:
         return await (gateway or call.services.gateway).fetch(target, request)

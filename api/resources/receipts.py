@@ -1,4 +1,4 @@
-"""Builds the response to a produce."""
+"""Builds the response to a produce: one receipt for each record."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ def produced(
     outcomes: Mapping[int, AppendReceipt | RaftlogError],
     now_ms: int,
 ) -> web.Response:
-    """Return receipts in the order of the records: 200 if all partitions succeeded, else 207.
+    """Return the response with the receipts in the order of the records: 200 if all partitions succeeded,
+    else 207.
 
-    ``created_ms`` are the records' own timestamps.
+    ``created_ms`` are the timestamps that the records brought.
     """
     answer = receipts_of(call, created_ms, groups, outcomes, now_ms)
     is_complete = all(isinstance(outcome, AppendReceipt) for outcome in outcomes.values())
@@ -55,14 +56,16 @@ def receipts_of(
 
 
 def stored_ms(receipt: AppendReceipt, created_ms: int | None, now_ms: int) -> int:
-    """Return the timestamp of a stored record, which may have had its own timestamp."""
+    """Return the timestamp with which a record was stored; ``created_ms`` is the timestamp that the record
+    brought.
+    """
     if receipt.timestamp_ms is not None:
         return receipt.timestamp_ms
     return now_ms if created_ms is None else created_ms
 
 
 def _weakest(durabilities: Sequence[Durability]) -> bodies.RecordDurability | None:
-    """Return the durability that all successful partitions have."""
+    """Return the weakest durability of the successful partitions; None if no partition succeeded."""
     if len(durabilities) <= 1:
         return durability_body(durabilities[0]) if durabilities else None
     return bodies.RecordDurability(
@@ -74,7 +77,7 @@ def _weakest(durabilities: Sequence[Durability]) -> bodies.RecordDurability | No
 
 
 def durability_body(durability: Durability) -> bodies.RecordDurability:
-    """Return the durability of an acknowledgement as JSON."""
+    """Return the durability of an acknowledged record as JSON."""
     return bodies.RecordDurability(
         durability.acks, durability.committed, durability.fsynced, durability.replicas
     )

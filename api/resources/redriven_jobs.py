@@ -23,7 +23,7 @@ from raftlog.types import Offset, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class RedrivenJobs:
-    """The queue of one topic and group."""
+    """The queue of a topic and a group, to which dead letters are redriven."""
 
     call: Call
     topic: str
@@ -54,7 +54,7 @@ class RedrivenJobs:
         return [letter for letter in letters if await self._is_there(letter.record)]
 
     async def redrive(self, letters: Sequence[Letter]) -> None:
-        """Return once the queue will deliver the jobs again."""
+        """Return the jobs to the queue; returns once the queue will deliver them again."""
         jobs = tuple(
             DeadJob(
                 letter.record.origin.partition,

@@ -104,8 +104,10 @@ async def delete_schedule(call: Call) -> web.StreamResponse:
 
 
 async def _topic(call: Call, name: str, partition: int) -> TopicInfo:
-    """The topic of a schedule; asks the controller before denying it or its partition. Raises
-    ``TopicNotFound``.
+    """Return the topic of a schedule. The controller is asked before the topic, or its partition, counts as
+    missing.
+
+    Raises ``TopicNotFound``.
     """
     await call.services.topics.hear_of([(name, partition)])
     found = call.services.topics.topic_here(name)
@@ -115,7 +117,9 @@ async def _topic(call: Call, name: str, partition: int) -> TopicInfo:
 
 
 async def _created_before(call: Call, request: CreateSchedule) -> DescribedSchedule | None:
-    """Find the schedule of an equal request that was created while its topic allowed it."""
+    """Return the schedule that an equal earlier request has created, when its topic still allowed it; None if
+    there is no such schedule.
+    """
     try:
         timeout_ms = call.services.limits.control_timeout_ms
         found = await call.services.delayed.read_schedule(request.id, timeout_ms)
@@ -125,7 +129,9 @@ async def _created_before(call: Call, request: CreateSchedule) -> DescribedSched
 
 
 def _record_of(wanted: wire.CreateSchedule) -> Record:
-    """Return the record of each instant. Raises ``InvalidRequest`` for a record that no topic accepts."""
+    """Return the record that the schedule stores at each instant. Raises ``InvalidRequest`` for a record that
+    no topic accepts.
+    """
     for field in ("delay", "deliver_at", "timestamp"):
         if getattr(wanted.record, field) is not None:
             raise InvalidRequest(

@@ -1,7 +1,7 @@
 """Creates, reads, changes and deletes topics, their configuration and their partitions.
 
-An ``ETag`` is the metadata version of the topic's last change; ``If-Match`` makes a change conditional on it.
-Leaves to others: whether a topic may be created and where its replicas are placed.
+The ``ETag`` of a topic is the metadata version of its last change; ``If-Match`` makes a change conditional on
+this version. Leaves to others: whether a topic may be created and where its replicas are placed.
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ async def add_partitions(call: Call) -> web.StreamResponse:
 
 
 async def decommission_partitions(call: Call) -> web.StreamResponse:
-    """Decommission the last partitions; responds once their leaders refuse records, or after ``SEAL_S``."""
+    """Decommission the last partitions; the response comes once their leaders refuse records, or after
+    ``SEAL_S``.
+    """
     wanted = await read_json(call, bodies.DecommissionPartitions)
     if bool(wanted.partitions) == (wanted.count is not None):
         raise InvalidRequest(
@@ -124,7 +126,7 @@ async def decommission_partitions(call: Call) -> web.StreamResponse:
 
 
 async def recommission_partitions(call: Call) -> web.StreamResponse:
-    """Recommission partitions, which take records again."""
+    """Recommission partitions: they accept records again."""
     wanted = await read_json(call, bodies.RecommissionPartitions)
     topic = await call.services.controller.decommission_partitions(
         call.topic().name,
@@ -157,10 +159,10 @@ def _warnings(shown: bodies.TopicDescription) -> list[str]:
 
 
 async def _until_sealed(call: Call, topic: TopicInfo) -> None:
-    """Wait until the leaders have sealed the partitions, at most ``SEAL_S``.
+    """Wait until the leaders have sealed the decommissioned partitions, at most ``SEAL_S``.
 
-    A leader that cannot be reached now seals its partition later; until then only brokers with old metadata
-    send it records.
+    A leader that cannot be reached now seals its partition later. Before that, only brokers with old metadata
+    send records to the partition.
     """
     loop = asyncio.get_running_loop()
     deadline, decommissioned = loop.time() + SEAL_S, range(topic.writable_partitions, len(topic.partitions))
@@ -187,12 +189,12 @@ async def delete_topic(call: Call) -> web.StreamResponse:
 
 
 async def get_config(call: Call) -> web.StreamResponse:
-    """Return the effective configuration of a topic, and the settings that were set."""
+    """Return the effective configuration of a topic, and the settings that users have set."""
     return _config_answer(call, call.topic())
 
 
 async def change_config(call: Call) -> web.StreamResponse:
-    """Change the configuration of a topic, and return it."""
+    """Change the configuration of a topic, and return the new configuration."""
     topic = call.topic()
     wanted = await read_json(call, bodies.ChangeTopic)
     changed = await call.services.controller.alter_config(
@@ -206,7 +208,9 @@ async def change_config(call: Call) -> web.StreamResponse:
 
 
 async def list_partitions(call: Call) -> web.StreamResponse:
-    """Return the partitions of a topic as their leaders describe them; asks only for those of the page."""
+    """Return the partitions of a topic as their leaders describe them. Asks only the leaders of partitions on
+    the page.
+    """
     topic = call.topic()
     keyed = [(pagination.number_key(info.partition), info) for info in topic.partitions]
     shown, token = pagination.page(keyed, call.query, pagination.NUMBERS)
@@ -224,7 +228,7 @@ async def get_partition(call: Call) -> web.StreamResponse:
 
 
 async def _until_known_here(call: Call, version: int) -> None:
-    """Wait until this broker knows the change, so that the client reads its own write.
+    """Wait until this broker's metadata have the change, so that the client reads its own write.
 
     A timeout is no error, because the change is committed.
     """

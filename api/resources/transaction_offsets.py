@@ -1,4 +1,4 @@
-"""Adds offsets of consumer groups to transactions, whose commit commits them.
+"""Adds offsets of consumer groups to transactions; the commit of a transaction commits the offsets.
 
 Decides: the order of the steps. Leaves to others: which transaction is open (``transactions``), who may
 commit (``groups``).
@@ -32,11 +32,12 @@ async def add_offsets(call: Call) -> web.StreamResponse:
 
 
 async def add_to(services: Services, handle: Handle, commit: Commit) -> None:
-    """Add offsets to a transaction, whose commit commits them. May be repeated.
+    """Add offsets to a transaction, whose commit commits the offsets. May be repeated.
 
-    The group joins first, so that it learns the outcome even if the offsets arrive late. ``__offsets`` is
-    created before: an end that finds no such topic need not wait for it. Raises the errors of a plain commit
-    and of a transaction that is not open, and ``OffsetsPending``.
+    The group joins the transaction first, so that it learns the outcome even if the offsets arrive late.
+    ``__offsets`` is created before that: when a transaction ends and the topic does not exist, no group has
+    to be informed. Raises the errors of a plain commit and of a transaction that is not open, and
+    ``OffsetsPending``.
     """
     timeout_ms = services.limits.control_timeout_ms
     await services.group_offsets.check(commit.offsets)

@@ -1,4 +1,5 @@
-"""Handles transactions: opens, ends, prepares, describes and lists them; commits batches of prepared ones.
+"""Handles transactions: opens, ends, prepares, describes and lists them, and commits batches of prepared
+transactions.
 
 Leaves to others: the decisions (``transactions``), records of a transaction (``produce``).
 """
@@ -106,12 +107,12 @@ async def get_transaction(call: Call) -> web.StreamResponse:
 
 
 async def commit(call: Call) -> web.StreamResponse:
-    """Commit a transaction; may be repeated."""
+    """Commit a transaction; the request may be repeated."""
     return await _end(call, own_handle_of(call.match_info["transaction"], "transaction"), is_commit=True)
 
 
 async def abort(call: Call) -> web.StreamResponse:
-    """Abort one transaction (may be repeated), or the open transaction of a transactional id."""
+    """Abort one transaction (the request may be repeated), or the open transaction of a transactional id."""
     name, handle = _named(call)
     if handle is not None:
         return await _end(call, handle, is_commit=False)
@@ -121,7 +122,7 @@ async def abort(call: Call) -> web.StreamResponse:
 
 
 async def prepare(call: Call) -> web.StreamResponse:
-    """Prepare a transaction: it takes no more records, and waits for the decision about a batch."""
+    """Prepare a transaction: it accepts no more records, and waits for the decision about its batch."""
     wanted = await read_json(call, wire.PrepareTransaction)
     handle = own_handle_of(call.match_info["transaction"], "transaction")
     bounds = PREPARED_MS_MIN, call.services.limits.prepared_ms_max  # readers wait so long at most
@@ -130,7 +131,7 @@ async def prepare(call: Call) -> web.StreamResponse:
 
 
 async def begin_run(call: Call) -> web.StreamResponse:
-    """Register a run of a sink; may be repeated."""
+    """Register a run of a sink; the request may be repeated."""
     wanted = await read_json(call, wire.BeginRun)
     request = BeginRun(
         key=wanted.sink_key,
@@ -145,7 +146,7 @@ async def begin_run(call: Call) -> web.StreamResponse:
 
 
 async def commit_batch(call: Call) -> web.StreamResponse:
-    """Commit prepared transactions together, once for each sequence."""
+    """Commit prepared transactions together, once for each sequence of the sink."""
     wanted = await read_json(call, wire.CommitBatch)
     handles = _handles(wanted.transactions)
     request = CommitBatch(
@@ -179,7 +180,7 @@ async def _ask(call: Call, request: OfOneId, wanted: type[_Wanted]) -> _Wanted:
 
 
 async def _described_after(call: Call, request: AbortOpen | Prepare) -> web.StreamResponse:
-    """Change the transaction of an id, and describe its newest transaction."""
+    """Change the transaction of a transactional id, and describe the newest transaction of the id."""
     steps, name = Steps(), request.transactional_id
     await steps.take(_ask(call, request, Done))
     described = await steps.take(_ask(call, ReadTransaction(transactional_id=name), Described))
@@ -198,7 +199,7 @@ async def _end(call: Call, handle: Handle, *, is_commit: bool) -> web.StreamResp
 
 
 def _named(call: Call) -> tuple[str, Handle | None]:
-    """Return the transactional id of the path, and the transaction if the path names one."""
+    """Return the transactional id in the path, and the transaction if the path names a transaction."""
     text = call.match_info["transaction"]
     if _IDS.fullmatch(text):
         return text, None

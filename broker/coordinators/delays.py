@@ -1,7 +1,8 @@
-"""Connects delayed messages with a broker: the topic ``__delayed``, and the target partitions.
+"""Connects the coordinators of delayed messages with a broker: with the topic ``__delayed`` and the target
+partitions.
 
 Decides: when a target counts as deleted. Leaves to others: delayed messages (``delayed``), creating the topic
-(``internal_topics``), duplicates (``partitions``).
+(``internal_topics``), detecting duplicates (``partitions``).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ READS_MAX: Final = 4  # at a time: a batch may have 8 MiB, and its messages may 
 
 
 class BrokerDelays:
-    """Coordinates the delayed messages of one broker."""
+    """Runs the coordinators of delayed messages of one broker."""
 
     def __init__(
         self,
@@ -138,8 +139,8 @@ class BrokerDelivery:
     async def read(self, partition: int, offsets: Sequence[int], timeout_ms: int) -> list[Message]:
         """Read accepted messages. Raises ``DelayedNotFound`` for a message that compaction has removed.
 
-        A batch has messages for several moves: the first move reads the batch and keeps the other messages,
-        and the other moves wait for them.
+        A batch has messages for several moves to target partitions. The first move reads the batch and keeps
+        the messages of the other moves, which meanwhile wait.
         """
         wanted, found = set(offsets), dict[int, Message]()
         target = TopicPartition(TOPIC, partition)
@@ -159,7 +160,7 @@ class BrokerDelivery:
         return [found[offset] for offset in offsets]
 
     def begin(self, partition: int, *, is_led: bool) -> None:
-        """Begin a new epoch of a partition, and forget the messages that were read ahead."""
+        """Begin a new epoch of a partition of ``__delayed``, and forget its messages that were read ahead."""
         self._ahead.begin(partition, is_led=is_led)
 
     def _take_kept(self, partition: int, offset: int, found: dict[int, Message]) -> bool:
@@ -169,8 +170,8 @@ class BrokerDelivery:
     def _decode(
         self, batch: Batch, wanted: Set[int], first: int, found: dict[int, Message]
     ) -> list[StoredRecord]:
-        """Add the messages at ``wanted`` offsets from ``first`` on to ``found``; return other records worth
-        keeping.
+        """Add the messages at ``wanted`` offsets from ``first`` on to ``found``; return the other records of
+        the batch if there is memory to keep them.
         """
         header = batch.header
         if header.is_control or wanted.isdisjoint(range(batch.base_offset, batch.last_offset + 1)):
@@ -199,7 +200,9 @@ class BrokerDelivery:
         sequence: int,
         timeout_ms: int,
     ) -> None:
-        """Append a batch at its target; the controller is asked before a topic counts as gone."""
+        """Append a batch of messages to its target partition; ask the controller before a topic counts as
+        deleted.
+        """
         try:
             self._check(lane, messages)
         except (*MISSING, InvalidRequest, PartitionDecommissioned):
@@ -222,8 +225,8 @@ class BrokerDelivery:
             raise
 
     def targets_of(self, lane: LaneKey, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Choose the target partitions of messages: by key; messages of a lane without a key share a
-        partition.
+        """Choose the target partition of each message: by its key; all messages of a lane without a key get
+        the same partition.
         """
         topic = self._topics.topic_here(lane.topic)
         count = lane.partition if topic is None else min(topic.writable_partitions, lane.partition)
@@ -238,14 +241,14 @@ class BrokerDelivery:
         return self._producer_ids.id_of(allocated)
 
     async def gone(self, lanes: Collection[LaneKey]) -> Set[LaneKey]:
-        """Return the lanes whose partition does not exist, according to metadata that the controller
+        """Return the lanes whose target partition does not exist, according to metadata that the controller
         confirmed.
         """
         await self._topics.hear_of((lane.topic, lane.partition) for lane in lanes)
         return {lane for lane in lanes if not self._topics.has(lane.topic, lane.partition)}
 
     async def deleted(self, topics: Collection[TopicKey]) -> Set[TopicKey]:
-        """Return the topics that are deleted, according to metadata that the controller confirmed."""
+        """Return the deleted topics among ``topics``, according to metadata that the controller confirmed."""
         if any(map(self._is_deleted, topics)):
             await self._topics.confirm()
         return set(filter(self._is_deleted, topics))

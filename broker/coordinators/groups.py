@@ -1,7 +1,8 @@
-"""Connects consumer groups with a broker: the topic ``__offsets``, and the topics that groups consume.
+"""Connects consumer groups with a broker: with the topic ``__offsets``, and with the topics that groups
+consume.
 
-Decides: which facts of topics a group sees. Leaves to others: groups and offsets (``groups``), creating the
-topic (``internal_topics``), serving the partitions (``partitions``).
+Decides: what a group sees of a topic. Leaves to others: groups and offsets (``groups``), creating the topic
+(``internal_topics``), serving the partitions (``partitions``).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ STEP_BYTES: Final = 64 << 10  # of each read that searches for a record
 
 
 class BrokerGroups:
-    """Coordinates the consumer groups of one broker."""
+    """Runs the coordinators of the consumer groups of one broker."""
 
     def __init__(
         self,
@@ -124,7 +125,7 @@ class ConsumedTopics:
         self.take(controller.image)
 
     def take(self, image: MetadataImage) -> set[str]:
-        """Take new metadata; return the topics that are new, deleted, recreated, or have different
+        """Take new metadata; return the topics that are new, deleted, created again, or have different
         partitions.
         """
         before, after = self._seen, image.topics
@@ -148,11 +149,11 @@ class ConsumedTopics:
         return changed
 
     def topic_id(self, topic: str) -> str | None:
-        """None for a topic that this broker does not know."""
+        """The id of a topic; None for a topic that this broker does not know."""
         return self.known.topic_ids.get(topic)
 
     async def exists(self, topic: str, topic_id: str) -> bool:
-        """Whether a topic has this id; the controller is asked before a topic is denied."""
+        """Whether a topic exists with this id. The controller is asked before the answer is no."""
         return await self._topics.topic(topic, topic_id) is not None
 
     async def end(self, topic: str, partition: int) -> int:
@@ -168,7 +169,9 @@ class ConsumedTopics:
         return Extent(result.log_start_offset, result.high_watermark)
 
     async def extents(self, places: Collection[Place]) -> dict[Place, Extent | None]:
-        """Return the readable offsets of partitions; see ``groups.ports.Topics.extents``."""
+        """Return the offsets of partitions that readers can still read; see
+        ``groups.ports.Topics.extents``.
+        """
         found = zip(places, await gathered(map(self._asked, places)), strict=True)
         return {place: extent for place, (is_known, extent) in found if is_known}
 
@@ -183,7 +186,9 @@ class ConsumedTopics:
         return True, None
 
     async def _with_archive(self, place: Place) -> Extent:
-        """Return the readable offsets: the log, and the archived records below it without a gap."""
+        """Return the offsets of a partition that can be read: in the log, and in the archive if no gap
+        separates them.
+        """
         log = await self.extent(place.topic, place.partition)
         archived_from = await self.archive.archived_from(TopicPartition(place.topic, place.partition))
         return log if archived_from is None else Extent(min(archived_from, log.start), log.end)
@@ -209,7 +214,7 @@ class ConsumedTopics:
 
 
 def _facts(topics: Mapping[str, TopicInfo], name: str) -> tuple[object, ...]:
-    """The facts of a topic that a group sees: id, number of partitions, removed partitions."""
+    """The properties of a topic that a group sees: id, number of partitions, removed partitions."""
     topic = topics.get(name)
     return () if topic is None else (topic.topic_id, len(topic.partitions), topic.removed)
 

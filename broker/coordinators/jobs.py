@@ -1,4 +1,4 @@
-"""Connects queues with a broker: the topics whose records are jobs, and the dead-letter topics.
+"""Connects queues with a broker: with the topics whose records are jobs, and with the dead-letter topics.
 
 Decides: when a job counts as deleted, and how a dead-letter topic is created. Leaves to others: jobs
 (``queues``), the records of dead letters (``raftlog.records.failures``).
@@ -56,7 +56,9 @@ class BrokerJobs:
         self._burials = asyncio.Semaphore(BURIALS_MAX)
 
     async def look(self, look: Look) -> Looked:
-        """Find the next jobs of a partition. Raises ``TopicNotFound`` for a topic that was created again."""
+        """Find the next jobs of a partition. Raises ``TopicNotFound`` if the topic was deleted and created
+        again.
+        """
         if await self._topics.topic(look.topic, look.topic_id) is None:
             raise TopicNotFound(f"the topic {look.topic} was deleted", topic=look.topic)
         request = FetchRequest(
@@ -109,7 +111,9 @@ class BrokerJobs:
                 await self._store(target, failed.without_contents())
 
     def _failed(self, bury: Bury, stored: StoredRecord | Batch) -> FailedRecord:
-        """Build the failed record of a job; a batch that cannot be read becomes one record with its bytes."""
+        """Build the dead letter of a job; a batch that cannot be decoded becomes one dead letter with the
+        batch's bytes.
+        """
         if isinstance(stored, Batch):
             span = f"{stored.base_offset}-{stored.last_offset}".encode()
             sent = Record(bytes(stored.data), None, ((BATCH_HEADER, span),), NO_TIMESTAMP)
@@ -137,8 +141,9 @@ class BrokerJobs:
         await self._gateway.append(target, data, acks=QUORUM, timeout_ms=BURY_MS)
 
     async def _record(self, bury: Bury) -> StoredRecord | Batch | None:
-        """The record of a job, or its batch if that cannot be read; None if it was deleted, also with its
-        partition.
+        """Read the record of a job, or its batch if the batch cannot be decoded.
+
+        Returns None if the record or the whole partition was deleted.
         """
         request = FetchRequest(position=Offset(bury.offset), bytes_max=1)
         try:
@@ -155,7 +160,10 @@ class BrokerJobs:
         return await computed(partial(_record_at, result, bury.offset), is_short=is_short)
 
     async def _letters(self, source: TopicInfo, group: str) -> TopicInfo:
-        """Return the dead-letter topic; creates it, or raises its record size limit to that of its source."""
+        """Return the dead-letter topic of a group.
+
+        Creates the topic if it is missing, and raises its record size limit to the limit of the source topic.
+        """
         name = dead_letter_topic(source.name, group)
         found = self._topics.topic_here(name)
         wanted = limit_for(_limit_of(source))
@@ -189,7 +197,7 @@ def _limit_of(topic: TopicInfo) -> int:
 
 
 def _jobs_of(look: Look, result: FetchResult) -> Looked:
-    """Find up to ``LOOK_COUNT`` jobs among the committed records that match the selection.
+    """Find up to ``LOOK_COUNT`` jobs: committed records that match the queue's selection.
 
     A batch that cannot be decoded counts as a job if its tags are not listed: its records might match.
     """
@@ -240,8 +248,9 @@ def _record_at(result: FetchResult, offset: int) -> StoredRecord | Batch | None:
 
 
 def not_there_yet(topic: str, partition: int, offset: int) -> NoLeader:
-    """The error for a missing record; a leader that does not know that it was deposed may lack delivered
-    records.
+    """The error for a record that the partition's leader does not have yet.
+
+    A deposed leader that does not know it yet may lack records that were already delivered as jobs.
     """
     return NoLeader(
         f"the leader of {topic}/{partition} does not have offset {offset}; retry", retry_after_ms=200

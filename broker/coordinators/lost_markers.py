@@ -1,12 +1,13 @@
-"""Ends transactions in partitions led by this broker whose markers an unsafe recovery has lost.
+"""Ends open transactions in partitions that this broker leads, if an unsafe recovery has lost their markers.
 
 Decides: when coordinators are asked, and how a transaction ends if no coordinator knows its outcome. Leaves
 to others: the outcomes (``transactions.outcomes``), writing the marker (``partitions.replica``).
 
 A leader that has applied all committed entries looks for open transactions before it asks the coordinators,
 and again after their answers. A transaction is complete only when all its markers are acknowledged, so a
-marker that is still missing was lost. If the outcome is forgotten, the transaction is aborted in this
-partition: an unsafe recovery may lose these records, too, but readers must never see aborted records.
+marker that is still missing was lost. If no coordinator knows the outcome any more, the transaction is
+aborted in this partition. An unsafe recovery may lose these records, too, but readers must never see aborted
+records.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ Found = tuple[PartitionReplica, OpenTransaction]
 
 
 class LostMarkers:
-    """Finds and replaces the lost markers of one broker. Used on the event loop's thread only."""
+    """Finds transactions whose markers were lost, and writes the markers. Used on the event loop's thread
+    only.
+    """
 
     def __init__(
         self, service: TransactionService, replicas: Mapping[tuple[str, int], PartitionReplica]
@@ -44,13 +47,17 @@ class LostMarkers:
         self._before: dict[TopicPartition, frozenset[OpenTransaction]] = {}
 
     async def run(self) -> None:
-        """Look every ``LOOK_MS``, until cancelled."""
+        """Call ``look`` every ``LOOK_MS``, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_MS / 1000)
             await self.look()
 
     async def look(self) -> None:
-        """Ask for transactions that were open at the last look, too; most are shorter and cost nothing."""
+        """Ask the coordinators about transactions that were open in the last look, too, and write the lost
+        markers.
+
+        Most transactions are shorter than the time between two looks, so no coordinator is asked about them.
+        """
         old = await self._open_since_the_last_look()
         if not old:
             return

@@ -1,4 +1,5 @@
-"""Connects transactions with a broker: ``__transactions``, and the participating partitions and groups.
+"""Connects transactions with a broker: with the topic ``__transactions``, and with the participating
+partitions and groups.
 
 Decides: when a participating partition counts as deleted. Leaves to others: transactions (``transactions``),
 creating the topic (``internal_topics``), batches and markers in partitions (``partitions``).
@@ -31,7 +32,7 @@ from transactions.service import TransactionService
 
 
 class BrokerTransactions:
-    """Coordinates the transactions of one broker."""
+    """Runs the coordinators of the transactions of one broker."""
 
     def __init__(
         self,
@@ -96,7 +97,9 @@ class BrokerTransactions:
         await self.service.ask(Join(transaction=handle, partitions=(partition,)), timeout_ms=timeout_ms)
 
     async def check_open(self, added: AddOffsets) -> None:
-        """Raise unless a confirmed leader has the transaction open; see ``groups.unconfirmed.CheckOpen``."""
+        """Raise an error unless a leader that is confirmed to lead has the transaction open; see
+        ``groups.unconfirmed.CheckOpen``.
+        """
         handle = Handle.parse(added.transaction)
         if handle is None or (handle.producer_id, handle.epoch) != (added.producer_id, added.epoch):
             raise TransactionNotFound(f"{added.transaction} is not a transaction")
@@ -122,13 +125,15 @@ class BrokerMarkers:
         coordinator_epoch: int,
         timeout_ms: int,
     ) -> None:
-        """Write a marker to a partition; the gateway asks the controller before a topic counts as gone."""
+        """Write a transaction's marker to a partition. The gateway asks the controller before a topic counts
+        as deleted.
+        """
         marker = Marker(transaction.producer_id, transaction.epoch, is_commit, coordinator_epoch, 0)
         await self._gateway.mark(TopicPartition(*target), marker, timeout_ms=timeout_ms)
 
     async def end_offsets(self, group: str, transaction: Handle, *, is_commit: bool, timeout_ms: int) -> None:
-        """Send the outcome to a group; the service asks the controller before ``__offsets`` counts as
-        deleted.
+        """Send a transaction's outcome to a group, whose service asks the controller before ``__offsets``
+        counts as deleted.
         """
         request = EndOffsets(
             group=group,

@@ -1,8 +1,8 @@
-"""Listeners of a broker for clients: their sockets, and the bounds that their connections share.
+"""Listeners of a broker for clients: their sockets, and the limits that all connections share.
 
 Decides: how many connections are open, how many bytes they may hold, and the order in which they end when the
 broker stops. Leaves to others: the protocol of a connection, such as HTTP (``api.connections``).
 
-Read ``listener`` (the socket) and ``connection_limit`` first. ``open_connections`` ends idle connections,
-``handing_over`` gives a connection another protocol; ``admission`` and ``answers_in_flight`` bound memory.
+Read ``listener`` (the socket) and ``connection_limit`` first. ``open_connections`` ends idle connections, and
+``handing_over`` moves a connection to another protocol. ``admission`` and ``answers_in_flight`` limit memory.
 """

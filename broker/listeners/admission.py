@@ -1,4 +1,4 @@
-"""Limits memory: counts bodies and waiting requests before they are stored.
+"""Limits the memory for requests: counts the bytes of bodies and the waiting requests before they are stored.
 
 Decides: how much all clients together and each client alone may have in flight. Beyond the first limit the
 broker is overloaded (503); beyond the second the client exceeds its quota (429). A client is a network
@@ -17,7 +17,9 @@ RETRY_AFTER_MS = 1000
 
 
 class Budget:
-    """An amount of one resource that all clients share, with a limit for each client."""
+    """An amount of one resource (bytes of bodies, or waiting requests) that all clients share, with a limit
+    for each client.
+    """
 
     def __init__(self, what: str, total_max: int, client_max: int) -> None:
         self.what = what
@@ -27,21 +29,26 @@ class Budget:
         self._of_client: dict[str, int] = {}
 
     def hold(self, client: str, amount: int) -> Hold:
-        """Reserve an amount until the hold is released. Raises ``Overloaded`` or ``QuotaExceeded``."""
+        """Start a hold of ``amount``, which is reserved until the hold ends. Raises ``Overloaded`` or
+        ``QuotaExceeded``.
+        """
         held = Hold(self, client)
         if amount:
             held.grow(amount)
         return held
 
     def take(self, client: str, amount: int) -> None:
-        """Reserve an amount; raises and reserves nothing beyond a limit."""
+        """Reserve an amount for a client.
+
+        Beyond a limit, raises ``Overloaded`` or ``QuotaExceeded`` and reserves no part of the amount.
+        """
         self._of_client[client] = self.check(client, amount)
         self.total += amount
 
     def check(self, client: str, amount: int) -> int:
-        """Return the amount that the client would hold after ``take``.
+        """Return the total that the client would hold after ``take``.
 
-        Raises like ``take``; reserves nothing.
+        Raises the errors of ``take``; reserves no amount.
         """
         if self.total + amount > self.total_max:
             raise Overloaded(
@@ -70,7 +77,9 @@ class Budget:
 
 
 class Hold:
-    """The amount of a budget that one request has reserved; released when the ``with`` block ends."""
+    """The amount of a budget that one request has reserved. The end of the ``with`` block releases the
+    amount.
+    """
 
     __slots__ = ("_amount", "_budget", "_client")
 
@@ -80,11 +89,11 @@ class Hold:
         self._amount = 0
 
     def expect(self, amount: int) -> None:
-        """Raise if ``grow`` would raise now, and reserve nothing."""
+        """Raise the error that ``grow`` would raise now for this amount; reserve no amount."""
         self._budget.check(self._client, amount)
 
     def grow(self, amount: int) -> None:
-        """Reserve a further amount."""
+        """Reserve a further amount for the request."""
         if amount:
             self._budget.take(self._client, amount)
             self._amount += amount
@@ -101,7 +110,7 @@ class Hold:
 
 
 class Admission:
-    """The budgets of one broker."""
+    """The limits of one broker on memory: for bodies of requests, for responses, and for waiting requests."""
 
     def __init__(self, limits: Limits) -> None:
         self.bodies = Budget(

@@ -1,7 +1,7 @@
 """Limits the memory of responses, from their creation until their clients have read them.
 
-Decides: how many large pages are built at the same time, and which connection is closed when pages and unread
-responses exceed the limit: the connection whose response has been unread for the longest time.
+Decides: how many large pages are built at the same time. When pages and unread responses exceed the limit,
+closes the connection whose response has been unread for the longest time.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Result = TypeVar("Result")
 
 
 class AnswersInFlight:
-    """The responses of one broker; keeps unread responses and large pages within the limit.
+    """The responses of one broker that are being built or are unread; keeps their bytes within the limit.
 
-    One response may exceed the limit.
+    A single response may exceed the limit.
     """
 
     def __init__(self, untaken_bytes_max: int) -> None:
@@ -33,30 +33,30 @@ class AnswersInFlight:
         self._places = asyncio.Semaphore(LARGE_PAGES_MAX)
 
     def turn(self, is_wanted: Callable[[], bool]) -> Turn:
-        """Create the turn of one request: from its first page to the response."""
+        """Create the turn of one request, which lasts from its first page until the response is complete."""
         return Turn(self, is_wanted)
 
     @property
     def has_place(self) -> bool:
-        """True if another large page can be built at once."""
+        """True if another large page can be built without waiting."""
         return not self._places.locked()
 
     async def begin_page(self, owner: object) -> None:
-        """Wait for a place; reserve the memory of a large page, and release what the owner held."""
+        """Wait for a place among the large pages, reserve memory for one, and release the bytes that the
+        owner held while it waited.
+        """
         await self._places.acquire()
         self.taken(owner)
         self.large_pages += 1
         self._make_room(0)
 
     def end_page(self) -> None:
-        """Release the place: the page has been written, or will not be."""
+        """Release a place among the large pages: the page has been written, or will not be written."""
         self.large_pages -= 1
         self._places.release()
 
     def wait(self, owner: object, size_bytes: int, abort: Callable[[], None]) -> None:
-        """Count a response that waits for its client; ``abort`` closes the connection, which ends the
-        wait.
-        """
+        """Count a response as unread until ``taken``. ``abort`` closes the connection of the response."""
         self.taken(owner)
         self._untaken[owner] = (size_bytes, abort)
         self.untaken_bytes += size_bytes
@@ -68,7 +68,9 @@ class AnswersInFlight:
         self.untaken_bytes -= size_bytes
 
     def _make_room(self, kept: int) -> None:
-        """Close the connections of the oldest responses until the limit is met; keeps the newest ``kept``."""
+        """Close the connections with the oldest unread responses until the limit is met, but not the newest
+        ``kept`` of them.
+        """
         bytes_max = max(0, self._untaken_bytes_max - self.large_pages * LARGE_PAGE_BYTES)
         while self.untaken_bytes > bytes_max and len(self._untaken) > kept:
             oldest = next(iter(self._untaken))
@@ -78,7 +80,9 @@ class AnswersInFlight:
 
     @contextmanager
     def waiting(self, size_bytes: int, abort: Callable[[], None]) -> Iterator[None]:
-        """Count a response as unread during the block, in which its writer waits; see ``wait``."""
+        """Count a response as unread during the block, while its writer waits for the client; see
+        ``wait``.
+        """
         owner = object()
         self.wait(owner, size_bytes, abort)
         try:
@@ -88,7 +92,7 @@ class AnswersInFlight:
 
 
 class Turn:
-    """Holds one of few places for long work until the block ends, so that pages do not pile up."""
+    """Holds one of a few places for large pages until the block ends, which limits the memory for pages."""
 
     __slots__ = ("_answers", "_has_place", "_is_wanted")
 
@@ -99,17 +103,19 @@ class Turn:
 
     @property
     def must_wait(self) -> bool:
-        """True if long work must wait for a place; the caller should release large objects before it
-        waits.
+        """True if a large page must wait for a place; the caller should release large objects before
+        waiting.
         """
         return not self._has_place and not self._answers.has_place
 
     def wait(self, held_bytes: int, abort: Callable[[], None]) -> None:
-        """Count bytes held until the place is taken or released; ``abort`` closes the connection."""
+        """Count ``held_bytes`` as unread until the turn takes or releases a place. ``abort`` closes the
+        connection.
+        """
         self._answers.wait(self, held_bytes, abort)
 
     async def begin(self) -> None:
-        """Take a place. Raises ``ConnectionResetError`` if the client has disconnected."""
+        """Wait for a place. Raises ``ConnectionResetError`` if the client has disconnected."""
         if not self._has_place:
             await self._answers.begin_page(self)
             self._has_place = True
@@ -117,7 +123,7 @@ class Turn:
             raise ConnectionResetError("the client has disconnected")
 
     async def computed(self, work: Callable[[], Result], *, is_short: bool) -> Result:
-        """Run ``computed`` once there is a place; short work needs none.
+        """Run ``work`` with the function ``computed``, once the turn has a place; short work needs no place.
 
         Raises ``ConnectionResetError`` if the client has disconnected.
         """
@@ -126,7 +132,7 @@ class Turn:
         return await computed(work, is_short=is_short)
 
     def end(self) -> None:
-        """Release the place; ``begin`` may take another place."""
+        """Release the place and the counted bytes; ``begin`` may take another place."""
         self._answers.taken(self)
         if self._has_place:
             self._has_place = False

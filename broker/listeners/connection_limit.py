@@ -1,9 +1,9 @@
-"""Limits the connections of clients, and ends the connections beyond the limit.
+"""Limits the connections of clients, and closes the connections beyond the limit.
 
 A connection takes a file descriptor, and the logs and peers of a broker need descriptors, too. A connection
-beyond the limit is refused with ``overloaded``; a connection beyond the share of its address with
-``quota_exceeded``, so that one client cannot keep out all others. If many arrive at once, the oldest
-connections without a request are closed without a response. Leaves to others: the form of a response, and
+beyond the limit is refused with ``overloaded``. A connection beyond the share of its address is refused with
+``quota_exceeded``, so that one client cannot keep out all others. If many connections arrive at once, the
+oldest of them without a request are closed without a response. Leaves to others: the form of a response, and
 which requests are served nevertheless (``api.connections.fast_path``).
 """
 
@@ -28,23 +28,26 @@ RETRY_AFTER_MS: Final = 1000
 
 
 class ConnectionMetrics(Protocol):
-    """The metrics of connections."""
+    """Receives the numbers of open and refused connections."""
 
     def watch_connections(self, count: Callable[[], int], /) -> None:
-        """``count`` returns the number of connections."""
+        """Take the function ``count``, which returns the number of open connections."""
 
     def connection_refused(self) -> None:
-        """One connection was refused."""
+        """Count one refused connection."""
 
 
 class ConnectionLimit:
-    """Counts the open connections by the owner of their address, and decides whether more are served.
+    """Counts the open connections by client address, and decides whether another connection is served. The
+    addresses of one IPv6 network count as one address.
 
     Several listeners may share one limit.
     """
 
     def __init__(self, kind: str, count_max: int, client_max: int | None, metrics: ConnectionMetrics) -> None:
-        """``kind`` is for people: ``HTTP``. ``client_max`` is for an address, by default a quarter."""
+        """``kind`` names the protocol in messages, such as ``HTTP``. ``client_max`` limits the connections of
+        one address; the default is a quarter of ``count_max``.
+        """
         self.refused: dict[RefusedConnection, None] = {}
         self._kind = kind
         self._count_max = count_max
@@ -57,7 +60,7 @@ class ConnectionLimit:
         metrics.watch_connections(lambda: self._count)
 
     def opened(self, client: str) -> None:
-        """Count a served connection of this address."""
+        """Count a connection of this address that is served."""
         self._count += 1
         self._of_client[share_owner(client)] += 1
 
@@ -70,7 +73,7 @@ class ConnectionLimit:
             del self._of_client[owner]
 
     def refusal(self, client: str) -> Overloaded | QuotaExceeded | None:
-        """Return why another connection of this address is not served; None if it is served."""
+        """Return the error for another connection of this address; None if the connection may be served."""
         if self._count >= self._count_max:
             self._note_refused("connections_max", self._count_max)
             return Overloaded(
@@ -88,7 +91,7 @@ class ConnectionLimit:
         return None
 
     def close_refused(self) -> None:
-        """Close the connections beyond the limit."""
+        """Close the refused connections that are still open."""
         for refused in list(self.refused):
             refused.abort()
 
@@ -106,11 +109,11 @@ class ConnectionLimit:
 
 
 class RefusedConnection(asyncio.Protocol):
-    """A connection beyond the limit: it gets a response to its first bytes, and is closed shortly after."""
+    """A connection beyond the limit: its first bytes get a response, and it is closed shortly after."""
 
     def __init__(self, limit: ConnectionLimit, answer: Callable[[asyncio.Transport, bytes], None]) -> None:
-        """``answer`` responds to the first bytes, and does not close: a close from this side could overtake
-        the response. It may give the connection another protocol.
+        """``answer`` writes the response to the first bytes. It must not close the connection: a close from
+        this side could overtake the response. It may pass the connection to another protocol.
         """
         self._limit = limit
         self._answer = answer
@@ -119,7 +122,7 @@ class RefusedConnection(asyncio.Protocol):
         self.is_answered = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for a request, for a limited time."""
+        """Wait for the first bytes of a request, for a limited time."""
         self._transport = made = cast("asyncio.Transport", transport)
         self._limit.refused[self] = None
         if len(self._limit.refused) > ANSWERED_AT_ONCE_MAX:
@@ -129,14 +132,14 @@ class RefusedConnection(asyncio.Protocol):
         self._deadline = asyncio.get_running_loop().call_later(ANSWER_S, self.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Respond, and let the client close: closing from this side could discard the response."""
+        """Respond, and leave the close to the client: a close from this side could discard the response."""
         if self.is_answered or self._transport is None:
             return
         self.is_answered = True
         self._answer(self._transport, data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection, so that another connection may be refused with a response."""
+        """Forget the closed connection, so that another refused connection can get a response."""
         self._limit.refused.pop(self, None)
         if self._deadline is not None:
             self._deadline.cancel()

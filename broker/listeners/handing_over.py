@@ -1,4 +1,6 @@
-"""Hands connections to other protocols, and delivers bytes to protocols of both kinds."""
+"""Moves connections to other protocols, and delivers bytes to buffered and unbuffered protocols of
+asyncio.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from typing import cast
 
 
 def hand_over(transport: asyncio.Transport, protocol: asyncio.BaseProtocol, data: bytes) -> None:
-    """Continue a connection with another protocol, which first gets ``data``, received before."""
+    """Give a connection another protocol, and deliver ``data`` to it: bytes that the old protocol
+    received.
+    """
     transport.set_write_buffer_limits()
     transport.pause_reading()  # uvloop chooses the kind of protocol when reading begins
     transport.set_protocol(protocol)
@@ -18,7 +22,10 @@ def hand_over(transport: asyncio.Transport, protocol: asyncio.BaseProtocol, data
 
 
 def deliver(current: Callable[[], asyncio.BaseProtocol], data: bytes) -> None:
-    """Give received bytes to the ``current`` protocol of a transport, which may change with each delivery."""
+    """Deliver received bytes to a transport's protocol.
+
+    ``current`` returns the protocol: it may be replaced after each part of the bytes.
+    """
     rest = memoryview(data)
     while rest:
         protocol = current()
@@ -31,7 +38,11 @@ def deliver(current: Callable[[], asyncio.BaseProtocol], data: bytes) -> None:
 
 
 def _filled(room: memoryview, data: memoryview) -> int:
-    """Copy bytes; return their number. The view is released afterwards, so that its owner can enlarge it."""
+    """Copy bytes from ``data`` to ``room``; return their number.
+
+    The view ``room`` is released when the call returns, so that the owner of its buffer can enlarge the
+    buffer.
+    """
     count = min(len(room), len(data))
     room[:count] = data[:count]
     return count

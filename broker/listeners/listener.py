@@ -1,7 +1,7 @@
-"""One listening socket for clients, and the connections that it accepts.
+"""One listening socket for clients, and the connections that the socket accepts.
 
-Decides: the order in which a listener stops. Leaves to others: what is served (``Connections``), and how many
-connections may be open (``connection_limit``).
+Decides: the order in which a listener stops. Leaves to others: the protocol that is served (``Connections``),
+and how many connections may be open (``connection_limit``).
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from broker.listeners.connection_limit import ConnectionLimit
 
 
 class Connections(Protocol):
-    """The connections of one protocol. Each counts itself in the limit, or gives way if it is beyond."""
+    """The connections of one protocol. Each new connection counts itself in the limit, or refuses itself if
+    the limit is reached.
+    """
 
     def accept(self) -> asyncio.BaseProtocol:
-        """The protocol of a new connection."""
+        """Create the protocol of a new connection."""
 
     def end_waits(self) -> None:
-        """End the waiting requests; later ones do not wait."""
+        """End the waits of requests in progress; later requests do not wait."""
 
     async def stop(self, timeout_s: float, /) -> None:
-        """Complete the requests in progress, within the time, and close all connections."""
+        """Wait up to ``timeout_s`` for the requests in progress, and close all connections."""
 
 
 class Listener:
-    """One listener of one broker."""
+    """The listening socket of a broker, with the connections that it accepts."""
 
     def __init__(
         self, connections: Connections, limit: ConnectionLimit, *, shutdown_timeout_s: float
@@ -38,17 +40,19 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """The port, also if port 0 was requested."""
+        """The port on which the socket listens, also if ``start`` got port 0 (any free port)."""
         assert self._server is not None
         return int(self._server.sockets[0].getsockname()[1])
 
     async def start(self, host: str, port: int) -> None:
-        """Listen. Raises ``OSError`` if it cannot."""
+        """Start to accept connections. Raises ``OSError`` if the address is not available."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._connections.accept, host, port, backlog=1024)
 
     async def stop(self) -> None:
-        """Stop listening, end waiting requests, complete those in progress, within the time."""
+        """Stop listening, end the waits of requests, and close all connections when their requests are
+        complete or the time is over.
+        """
         if self._server is not None:
             self._server.close()
         self._limit.close_refused()

@@ -1,4 +1,6 @@
-"""The open connections of one protocol: idle ones are closed, and all end when their listener stops."""
+"""The open connections of one protocol: idle connections are closed, and all connections end when their
+listener stops.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +11,20 @@ SWEEP_S: Final = 5.0
 
 
 class Connection(Protocol):
-    """A connection with at most one request at a time."""
+    """A client's connection, which has at most one request at a time."""
 
     idle_since: float
     task: asyncio.Task[None] | None  # of the request
 
     def close_if_idle(self) -> None:
-        """Close, unless there is a request, or an unsent response."""
+        """Close the connection, unless it has a request in progress or an unsent response."""
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close the connection at once, without waiting for a request or response."""
 
 
 class OpenConnections:
-    """The open connections, in order of arrival. Each adds and removes itself."""
+    """The open connections of one protocol, oldest first. Each connection adds and removes itself."""
 
     def __init__(self, keepalive_s: float) -> None:
         self.is_stopping = False
@@ -31,7 +33,7 @@ class OpenConnections:
         self._sweep_handle = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
     async def stop(self, timeout_s: float) -> None:
-        """Complete the requests in progress, within the time, and close all connections."""
+        """Wait up to ``timeout_s`` for the requests in progress, and close all connections."""
         self.is_stopping = True
         self._sweep_handle.cancel()
         for connection in list(self.connections):

@@ -1,4 +1,5 @@
 """Describes one broker by metrics that Prometheus collects.
 
-Decides: names, labels and values. Leaves to others: the HTTP response (``api.resources.metrics``).
+Decides: names, labels and values of the metrics. Leaves to others: the HTTP response
+(``api.resources.metrics``).
 """

@@ -1,6 +1,6 @@
 """Metrics of the delayed messages and schedules that this broker coordinates.
 
-They are computed when a scrape collects them.
+The values are computed when a scrape collects them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DelayedMetrics(Collector):
         self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the current values."""
+        """Yield the metrics with their current values."""
         coordinators = list(self._coordinators.values())
         counts, schedules = list[Counts](), Counter[str]()
         for led in [each.decisions for each in coordinators if each.decisions]:

@@ -1,8 +1,9 @@
-"""Writes the text of all metrics of a registry in slices, between which the event loop turns.
+"""Writes the text of all metrics of a registry in pieces; other tasks of the event loop run between the
+pieces.
 
 Decides: the text of a sample (OpenMetrics 1.0), and how long the loop is blocked at a time. Leaves to others:
-the values (the collectors), and sending (``api.resources.metrics``). A collector that looks at thousands of
-parts yields ``PAUSE`` between some of them; ``PAUSE`` is not a metric.
+the values (the collectors), and sending (``api.resources.metrics``). A collector that reads thousands of
+parts (groups or partitions) yields ``PAUSE`` between some of them; ``PAUSE`` is not a metric.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Part = TypeVar("Part")
 async def exposition(
     registry: CollectorRegistry, now: Callable[[], float] = time.perf_counter
 ) -> AsyncIterator[bytes]:
-    """Yield the text piece by piece. The event loop turns after each piece."""
+    """Yield the text of the metrics in pieces. After each piece, other tasks of the event loop run."""
     texts: list[str] = []
     began = now()
     for text in _texts(registry):
@@ -41,7 +42,7 @@ async def exposition(
 
 
 def steps(parts: Sequence[Part]) -> Iterator[Sequence[Part]]:
-    """Split parts into the chunks that a collector looks at before it yields ``PAUSE``."""
+    """Split parts (groups or partitions) into chunks; a collector yields ``PAUSE`` after each chunk."""
     for at in range(0, len(parts), STEP):
         yield parts[at : at + STEP]
 

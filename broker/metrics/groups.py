@@ -1,8 +1,8 @@
 """Metrics of the consumer groups that this broker coordinates, computed when a scrape collects them.
 
-At most ``limits.group_metrics_max`` groups, and as many lags of partitions, are listed, ordered by name. A
-scrape asks no other broker: the lag is the newest sample (``groups.lag_samples``), and each scrape has the
-next sample measured in the background.
+Lists at most ``limits.group_metrics_max`` groups, ordered by name, and at most as many lags of partitions. A
+scrape asks no other broker: it shows the newest sample of the lag (``groups.lag_samples``), and starts the
+measurement of the next sample in the background.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class GroupMetrics(Collector):
         self._shown_max = shown_max
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the current values."""
+        """Yield the metrics with their current values."""
         coordinators = list(self._groups.coordinators.values())
         yield CounterMetricFamily(
             "raftlog_group_offsets_committed",
@@ -96,7 +96,7 @@ class GroupMetrics(Collector):
 
 
 def _queue_metrics(coordinators: Sequence[GroupCoordinator]) -> Iterator[Metric]:
-    """Yield the metrics of all queues together. The lag of a queue is among the lags of groups."""
+    """Yield the metrics of all queues, except their lags, which are among the lags of groups."""
     tallies = [each.tally for each in coordinators]
     counters = {
         "deliveries": ("Jobs delivered to workers.", [each.jobs_delivered for each in tallies]),
@@ -148,7 +148,7 @@ def _group_metrics(shown: Mapping[str, GroupCoordinator]) -> Iterator[Metric]:
 
 
 def _group(coordinator: GroupCoordinator, name: str) -> Group:
-    """Return a group; an empty group if it is deleted during the scrape."""
+    """Return the group with this name; an empty group if it was deleted during the scrape."""
     return Group() if coordinator.coordinated is None else coordinator.coordinated.groups.get(name, Group())
 
 
@@ -163,7 +163,7 @@ def _offsets_of(shown: Mapping[str, GroupCoordinator]) -> Iterator[tuple[Row, Co
 
 
 def _is_in_loop() -> bool:
-    """Return whether an event loop runs; a collection at registration has none."""
+    """Return whether an event loop runs; none runs when the registry collects at registration."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

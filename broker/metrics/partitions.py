@@ -1,7 +1,7 @@
 """Metrics of a broker's parts, computed when a scrape collects them.
 
-Most are sums over all groups. At most ``limits.partition_metrics_max`` partitions are listed one by one,
-because ten thousand partitions would need fifty thousand lines.
+Most metrics are sums over all Raft groups. At most ``limits.partition_metrics_max`` partitions are listed one
+by one, because ten thousand partitions would need fifty thousand lines.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class BrokerMetrics(Collector):
         self._broker = broker
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the current values."""
+        """Yield the metrics with their current values."""
         broker = self._broker
         yield from _group_metrics(broker)
         flusher = broker.host.flusher
@@ -61,14 +61,14 @@ class BrokerMetrics(Collector):
 
 
 class _Sums:
-    """Sums over all groups of a broker."""
+    """Sums over all Raft groups of a broker."""
 
     def __init__(self) -> None:
         self.roles = Counter[str]()
         self.quiescent = self.log_bytes = self.uncommitted = self.rejoining = 0
 
     def add(self, group: RaftGroup[object]) -> None:
-        """Count one group."""
+        """Add the values of one Raft group to the sums."""
         self.roles["stopped" if group.stopped else group.role.value] += 1
         self.quiescent += group.is_quiescent
         self.log_bytes += group.log.size_bytes
@@ -77,7 +77,7 @@ class _Sums:
 
 
 def _group_metrics(broker: Broker) -> Iterator[Metric]:
-    """Yield sums over the groups of this broker."""
+    """Yield sums over the Raft groups of this broker."""
     sums, awaiting_archive = _Sums(), 0
     for some in steps([*broker.host.groups.values()]):
         for group in some:
@@ -118,7 +118,9 @@ _BY_TOPIC: Final[tuple[tuple[str, str, Callable[[Counted], int]], ...]] = (
 
 
 def _traffic_metrics(broker: Broker) -> Iterator[Metric]:
-    """Yield bytes and records appended and read: of the broker, and of each topic up to the limit."""
+    """Yield the bytes and records that were appended and read: of the broker, and of each topic up to the
+    limit.
+    """
     traffic, existing = broker.gateway.traffic, broker.controller.image.topics
     for name, text, value_of in _BY_TOPIC:
         yield CounterMetricFamily(f"raftlog_{name}", f"{text}.", value_of(traffic.all))
@@ -137,8 +139,8 @@ def _traffic_metrics(broker: Broker) -> Iterator[Metric]:
 
 
 def _disk_metrics(broker: Broker) -> Iterator[Metric]:
-    """Yield metrics of this broker's disk, and the number of refused brokers on older copies of their
-    disks.
+    """Yield metrics of this broker's disk, and the number of other brokers that were refused because their
+    disk is an older copy.
     """
     yield GaugeMetricFamily("raftlog_disk_free_bytes", "Free space for logs.", broker.disk.free_bytes)
     yield GaugeMetricFamily(
@@ -247,7 +249,7 @@ _BY_PARTITION: Final = (
 
 
 def _partition_metrics(broker: Broker) -> Iterator[Metric]:
-    """Yield metrics of single replicas, ordered by topic name, up to the limit."""
+    """Yield metrics of each replica, ordered by topic name, up to the limit."""
     families = [
         GaugeMetricFamily(f"raftlog_partition_{name}", text, labels=["topic", "partition"])
         for name, text in _BY_PARTITION
@@ -271,7 +273,7 @@ def _partition_metrics(broker: Broker) -> Iterator[Metric]:
 
 
 def _partition_values(broker: Broker, replica: PartitionReplica) -> Iterator[float]:
-    """Yield the values of ``_BY_PARTITION``: all of them on the leader, none while the replica is being
+    """Yield the values of ``_BY_PARTITION``: all values on the leader, no value while the replica is being
     opened.
     """
     try:
@@ -287,7 +289,9 @@ def _partition_values(broker: Broker, replica: PartitionReplica) -> Iterator[flo
 
 
 def _clock_metrics(broker: Broker) -> Iterator[Metric]:
-    """Yield the difference between this broker's wall clock and the time that the broker uses."""
+    """Yield the difference between this broker's wall clock and the time that the broker uses for
+    timestamps.
+    """
     clock = broker.host.clock
     yield GaugeMetricFamily(
         "raftlog_clock_trusted",
@@ -302,7 +306,9 @@ def _clock_metrics(broker: Broker) -> Iterator[Metric]:
 
 
 def _healing_metrics(broker: Broker) -> Iterator[Metric]:
-    """Yield counts of replica moves, reported by the active controller."""
+    """Yield counts of partitions whose replicas move or must be restored, as the active controller knows
+    them.
+    """
     counts = broker.controller.healing
     yield GaugeMetricFamily(
         "raftlog_partitions_moving",

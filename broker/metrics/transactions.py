@@ -1,7 +1,7 @@
 """Metrics of the transactions that this broker coordinates, computed when a scrape collects them.
 
-Transactions are not listed one by one, because their ids would make too many series. ``raftlog transaction
-list`` shows them.
+The metrics do not list single transactions, because their ids would make too many series. ``raftlog
+transaction list`` shows them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class TransactionMetrics(Collector):
         self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the current values."""
+        """Yield the metrics with their current values."""
         coordinators = list(self._transactions.coordinators.values())
         led = [each.decisions.state for each in coordinators if each.decisions is not None]
         states = GaugeMetricFamily(

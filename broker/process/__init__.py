@@ -1,1 +1,3 @@
-"""Manages the process of a broker: memory, descriptors, the reserve of its disk, its event loop, its logs."""
+"""Manages the process of a broker: its memory, its descriptors, the free space of its disk, its event loop,
+its log lines.
+"""

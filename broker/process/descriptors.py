@@ -1,7 +1,8 @@
 """Shares the file descriptors of a process between HTTP connections, segment files, and a reserve.
 
-Half is for HTTP connections, a quarter for the files of active segments that stay open between uses. The rest
-is a reserve for files that are open briefly, and for connections to peers.
+At most half of the descriptors are for HTTP connections, and at most half of the others for active segments,
+whose files stay open between uses. The rest is a reserve for files that are open briefly, and for connections
+to peers.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ FEW: Final = 1024
 
 
 class Descriptors(NamedTuple):
-    """Numbers of file descriptors: the limit of the process, and the shares of its two largest users."""
+    """Numbers of file descriptors: the limit of the process, and the shares of HTTP connections and of
+    segment files.
+    """
 
     limit: int
     connections_max: int
@@ -26,7 +29,7 @@ class Descriptors(NamedTuple):
 
 
 def raise_limit() -> int:
-    """Raise the soft limit to the hard limit; return the number of descriptors."""
+    """Raise the soft limit on open files to the hard limit; return the limit that is then in force."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return soft
@@ -39,7 +42,7 @@ def raise_limit() -> int:
 
 
 def shares(limit: int, connections_max: int | None) -> Descriptors:
-    """Compute the shares; ``connections_max`` is the setting, None for the default."""
+    """Compute the shares of descriptors; ``connections_max`` is the setting, None for the default."""
     if limit == resource.RLIM_INFINITY:
         limit = 1 << 20
     half = limit // 2
@@ -55,7 +58,7 @@ def shares(limit: int, connections_max: int | None) -> Descriptors:
 
 
 def share_out(connections_max: int | None) -> Descriptors:
-    """Raise the limit, log the shares, and return them."""
+    """Raise the limit on open files, log the shares of descriptors, and return them."""
     found = shares(raise_limit(), connections_max)
     tell = _log.warning if found.limit < FEW else _log.info
     tell(

@@ -1,9 +1,10 @@
 """Watches the free disk space, so that produce is refused before the disk is full.
 
-A log recovers from a full disk in the middle of an append, but hard states, checkpoints and the metadata need
-space, too, which is the reserve. Coordinators continue with half of the reserve: leases and commits, which
-clients may repeat without end, leave the other half for deletions. A disk whose free space cannot be read,
-for instance because it is no longer mounted, counts as full: its broker hands its leaderships over.
+A log recovers from a full disk in the middle of an append. Hard states, checkpoints and the metadata need
+space, too: this is the reserve. Coordinators continue with half of the reserve. Clients may repeat leases and
+commits without end, so these writes leave the other half for deletions. If the free space cannot be read, for
+instance because the disk is no longer mounted, the disk counts as full, and its broker transfers its
+leaderships.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _log = logging.getLogger("raftlog.broker")
 
 
 class DiskReserve:
-    """Checks if a directory's filesystem has more than ``reserve_bytes`` free."""
+    """Checks whether the filesystem of a directory has more than ``reserve_bytes`` free."""
 
     def __init__(self, filesystem: Filesystem, directory: str, reserve_bytes: int, clock: Clock) -> None:
         self._filesystem = filesystem
@@ -33,7 +34,7 @@ class DiskReserve:
 
     @property
     def free_bytes(self) -> int:
-        """Free bytes of the filesystem, at most a quarter of a second old."""
+        """The free bytes of the filesystem, measured at most a quarter of a second ago."""
         now = self._clock.monotonic()
         if now - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now
@@ -41,14 +42,15 @@ class DiskReserve:
         return self._free_bytes
 
     def has_room(self) -> bool:
-        """True if more than the reserve is free."""
+        """True if more bytes than the reserve are free."""
         return self.free_bytes > self.reserve_bytes
 
     def has_reserve(self) -> bool:
-        """True if more than half of the reserve was free at the last look; the other half is for deletions.
+        """True if more than half of the reserve was free at the last measurement; the other half is for
+        deletions.
 
-        Appends look at the disk. Before the first look the answer is False; a caller that then calls
-        ``has_room`` looks.
+        Appends measure the free space. Before the first measurement the answer is False; a caller that then
+        calls ``has_room`` measures.
         """
         return self._free_bytes > self.reserve_bytes // 2
 

@@ -1,8 +1,8 @@
 """Reuses freed memory while a broker is busy, and returns it to the system soon afterwards.
 
 Decides: what glibc does with freed memory. By default glibc returns a large block at once, and the kernel has
-to clear the pages of the next block: for a fetch of some megabytes this takes longer than reading and sending
-them. With another C library nothing changes.
+to clear the pages of the next block. For a fetch of some megabytes, this takes longer than reading and
+sending them. With another C library this module changes nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OPTIONS: Final = (
 
 
 def use_again() -> None:
-    """Keep freed memory in this process for later blocks. Call this before the first thread starts."""
+    """Make glibc keep freed memory for later blocks. Call this before the process starts its first thread."""
     with contextlib.suppress(OSError, AttributeError):
         change = ctypes.CDLL(None).mallopt
         for option, value in _OPTIONS:
@@ -39,7 +39,7 @@ def use_again() -> None:
 
 
 def give_back() -> None:
-    """Return freed memory to the system at once; for rare work that needs much memory."""
+    """Return freed memory to the system at once. Meant for rare work that needs much memory."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -47,8 +47,8 @@ def give_back() -> None:
 class Returning:
     """Returns unused freed memory to the system, until ``stop``.
 
-    Checks every ``pause_s`` whether the process has grown since the last return. A thread returns the memory:
-    16 MB take a millisecond. Without a descriptor or a thread, it tries again later.
+    Checks every ``pause_s`` whether the process has grown since the last return. A thread does the return,
+    which takes a millisecond for 16 MB. If no descriptor or thread is available, the next check tries again.
     """
 
     def __init__(self, pause_s: float = RETURN_S) -> None:
@@ -83,6 +83,6 @@ class Returning:
 
 
 def _resident_bytes() -> int:
-    """Memory of this process, on Linux."""
+    """Return the resident memory of this process in bytes, on Linux."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * mmap.PAGESIZE

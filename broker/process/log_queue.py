@@ -1,8 +1,8 @@
 """Queues log lines for a thread that writes them to standard error.
 
-A write to a pipe blocks without end if its other end is not read. Only the thread blocks, and the broker
-continues to serve. Decides: how many lines and bytes wait; further lines are dropped and counted. Leaves to
-others: the format of a line (``logs``).
+A write to a pipe blocks as long as the other end is not read. Only the thread blocks, and the broker
+continues to serve. Decides: how many lines and bytes wait in the queue; further lines are dropped and
+counted. Leaves to others: the format of a line (``logs``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ FLUSH_S: Final = 1.0  # longest wait at the end of the process
 
 
 class LogQueue(QueueHandler):
-    """Formats lines and queues them for the file ``descriptor``. Logging never waits for the writes."""
+    """Formats log lines and queues them for the thread that writes to the file ``descriptor``. Logging never
+    waits for a write.
+    """
 
     def __init__(
         self,
@@ -47,13 +49,13 @@ class LogQueue(QueueHandler):
 
     @property
     def waiting_bytes(self) -> int:
-        """The bytes of the waiting lines."""
+        """The total size of the queued lines in bytes."""
         return self._queued_bytes - self._writer.taken_bytes
 
     def enqueue(self, record: logging.LogRecord) -> None:
-        """Queue a line, or count it as dropped.
+        """Queue a line, or count it as dropped if the queue is full.
 
-        Once half of the queue is free, a line reports the dropped lines.
+        Once half of the queue is free again, a line reports the number of dropped lines.
         """
         is_half_free = (
             self._lines.qsize() <= self._lines.maxsize // 2 and self.waiting_bytes <= self._bytes_max // 2
@@ -81,10 +83,10 @@ class LogQueue(QueueHandler):
 
 
 class LogLines(Collector):
-    """Collector of the metric of the lines that this process has dropped."""
+    """Collector of the metric for log lines that this process has dropped."""
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the current value."""
+        """Yield the metric with its current value."""
         handlers = logging.getLogger().handlers
         dropped = sum(handler.dropped for handler in handlers if isinstance(handler, LogQueue))
         yield CounterMetricFamily(
@@ -93,7 +95,9 @@ class LogLines(Collector):
 
 
 class _Writer(QueueListener):
-    """Writes to a descriptor directly: an exit would wait for the locks of handlers and buffered files."""
+    """Writes log lines to a descriptor directly, not through a handler or a buffered file: the exit of the
+    process would wait for their locks.
+    """
 
     def __init__(self, lines: queue.Queue[logging.LogRecord], descriptor: int) -> None:
         super().__init__(lines)
@@ -101,7 +105,9 @@ class _Writer(QueueListener):
         self.taken_bytes = 0  # total; changed by the thread of this writer alone
 
     def handle(self, record: logging.LogRecord) -> None:
-        """Write a line. An error is ignored: if standard error is closed, it cannot be reported."""
+        """Write a line. An error of the write is ignored: if standard error is closed, no error can be
+        reported.
+        """
         line = _line(record)
         self._write(memoryview(line))
         self.taken_bytes += len(line)

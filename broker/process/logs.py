@@ -1,7 +1,7 @@
 """Formats the broker's log: one line per event, as text or as a JSON object.
 
-Text has ``key=value`` after the message. JSON has ``time``, ``level``, ``broker``, ``logger``, ``message``,
-``exception`` and the fields that the log call passes as ``extra``.
+A line of text ends with ``key=value`` pairs after the message. A JSON object has ``time``, ``level``,
+``broker``, ``logger``, ``message``, ``exception`` and the fields that the log call passes as ``extra``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def configure_logs(level: str, broker_id: int, log_format: LogFormat = "text") -
 
 
 def formatter_of(log_format: LogFormat, broker_id: int) -> logging.Formatter:
-    """Create the formatter of one broker's lines."""
+    """Create the formatter of log lines for one broker."""
 
     def add_broker(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         event["broker"] = broker_id
@@ -53,7 +53,9 @@ def formatter_of(log_format: LogFormat, broker_id: int) -> logging.Formatter:
 
 
 def _renamed(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Rename the fields of a JSON line. The broker's fields replace equally named fields of the log call."""
+    """Rename the fields of a JSON line. If the log call has a field with the name of a broker's field, the
+    broker's field is written.
+    """
     own = {_NAMES.get(name, name): event[name] for name in _ORDER if name in event}
     return {**own, **{name: value for name, value in event.items() if name not in _ORDER and name not in own}}
 

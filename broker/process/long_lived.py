@@ -1,10 +1,10 @@
 """Excludes the objects of replicas from full garbage collections.
 
-Decides: which objects the garbage collector searches. A replica has some 160 objects that live as long as it
+Decides: which objects the garbage collector searches. A replica has some 160 objects that exist as long as it
 is open. With thousands of replicas, one full collection blocks the event loop for as long as an election
 timeout, and peers consider the broker dead. So the objects of opened replicas are excluded (``gc.freeze``).
-Objects of closed replicas refer to each other; only a search of all objects finds them, which runs once
-enough replicas were closed.
+The objects of a closed replica refer to each other, and only a search of all objects finds them. This search
+runs once enough replicas were closed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ CLOSED_MIN: Final = 1000  # 26 MB
 
 
 class LongLived:
-    """Excludes the objects of new replicas from collections, every ``LOOK_S`` until ``stop``.
+    """Excludes the objects of new replicas from garbage collections, every ``LOOK_S`` until ``stop``.
 
-    ``counts`` returns how many replicas were opened since the start, and how many are open now.
+    ``counts`` returns two numbers: the replicas opened since the start, and the replicas open now.
     """
 
     def __init__(self, counts: Callable[[], tuple[int, int]]) -> None:
@@ -36,12 +36,14 @@ class LongLived:
         self._handle.cancel()
 
     def set_apart(self) -> None:
-        """Exclude all objects that exist now from the next collections."""
+        """Exclude all objects that exist now from later garbage collections."""
         self._opened, _ = self._counts()
         gc.freeze()
 
     def look(self) -> None:
-        """Exclude new objects, or search all objects, if enough replicas were opened or closed."""
+        """If enough replicas were closed, search all objects for garbage; if enough were opened, exclude
+        their objects.
+        """
         opened, here = self._counts()
         if opened - here - self._closed >= max(CLOSED_MIN, here // 2):
             self._closed = opened - here

@@ -1,8 +1,8 @@
-"""Measures the delay of the event loop by the delay of a callback.
+"""Measures how long the event loop is blocked, by the delay of a regular callback.
 
-It samples twenty times a second, so a block of 50 ms or more is always detected; a shorter block may be
-missed. A callback is late because this process blocked the loop, or because its thread had no CPU. Linux
-reports how long the thread waited (``/proc/thread-self/schedstat``).
+The callback is due twenty times a second, so a block of 50 ms or more is always detected; a shorter block may
+be missed. A callback is late because this process blocked the loop, or because its thread had no CPU. Linux
+reports how long the thread waited for a CPU (``/proc/thread-self/schedstat``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ _LINE_BYTES: Final = 100
 
 
 def waited_for_processor_s() -> float:
-    """The time that this thread has waited for a CPU; 0 if the system does not report it."""
+    """The total time that this thread has waited for a CPU, in seconds; 0 if the system does not report
+    it.
+    """
     try:
         descriptor = os.open(_SCHEDULER, os.O_RDONLY)
         try:
@@ -32,7 +34,7 @@ def waited_for_processor_s() -> float:
 
 
 class LoopDelay:
-    """Measures the delays of the event loop that creates it, until ``stop``."""
+    """Measures the delays of the event loop in which it was created, until ``stop``."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._loop = asyncio.get_running_loop()

@@ -1,7 +1,8 @@
-"""Determines the memory limit of this process: of the machine, of its control group, or of the process.
+"""Determines the memory limit of this process: the smallest of the limits of the machine, the control group
+and the process.
 
-Decides: the defaults of settings that bound the memory that clients use, so that all together fit into a
-small machine. A setting that is given is used unchanged.
+Decides: the defaults of settings that bound the memory for clients, so that all bounds together fit into a
+small machine. A setting that the user gives is used unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _OWN_GROUP: Final = Path("/proc/self/cgroup")
 
 @cache
 def memory_bytes() -> int:
-    """The bytes that this process may use, at the time of the first call."""
+    """The number of bytes that this process may use, determined at the first call."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     own = (resource.getrlimit(limit)[0] for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
     return min([physical, *(limit for limit in own if limit != resource.RLIM_INFINITY), *_limits_of_groups()])
@@ -31,7 +32,9 @@ def part_of_memory(most_bytes: int, part: int) -> int:
 
 
 def _limits_of_groups() -> list[int]:
-    """Return the limits of this process's control group (version 2) and its parents; empty without them."""
+    """Return the memory limits of this process's control group (version 2) and its parents; empty without
+    such limits.
+    """
     try:
         own = _OWN_GROUP.read_text().rpartition("::")[2].strip()
     except OSError:

@@ -1,11 +1,10 @@
 """Checks a history of sends, polls and transactions of a log for anomalies.
 
-The anomalies are those of Jepsen's workload for Kafka-like logs (``tests/kafka.clj``), those of linearizable
-reads of a log's end, those of committed offsets, and those of the ends of transactions. ``docs/chaos.md``
-lists them.
+The anomalies concern four things: Jepsen's workload for Kafka-like logs (``tests/kafka.clj``), linearizable
+reads of a log's end, committed offsets, and the ends of transactions. ``docs/chaos.md`` lists the anomalies.
 
-Decides: what a history proves. Leaves to others: its form (``chaos.history``) and files. Read ``evidence``
-next: it has the version order, on which the other modules are based.
+Decides: what a history proves. Leaves to others: the form of a history (``chaos.history``) and files. Read
+``evidence`` next: it has the version order, on which the other modules are based.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def check(history: History, *, exactly_once: bool = False, ww_deps: bool = True)
     """Return all anomalies of a history, by kind; ``verdict`` says whether the history is valid.
 
     With ``exactly_once``, a value that transactions of a subscribed process read twice is a bad anomaly.
-    Without ``ww_deps``, cycles of reads that need the order of writes are not reported.
+    Without ``ww_deps``, cycles of reads that depend on the order of writes are not reported.
     """
     evidence = Evidence(history)
     checkers: tuple[Checker, ...] = (

@@ -11,7 +11,9 @@ from chaos.registers import Verdict
 
 
 class Severity(enum.Enum):
-    """Severity of an anomaly. ``NORMAL``: such logs permit it. ``UNDECIDED``: a search was given up."""
+    """Severity of an anomaly. ``NORMAL``: logs of this kind permit it. ``UNDECIDED``: the search for an order
+    was given up.
+    """
 
     BAD = "bad"
     NORMAL = "normal"
@@ -20,7 +22,7 @@ class Severity(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """A deviation of a history from a perfect log. Only bad anomalies violate the guarantees."""
+    """A deviation of a history from a perfect log. Only anomalies that are bad violate the guarantees."""
 
     kind: str
     partition: int  # -1 for several partitions
@@ -37,7 +39,7 @@ _LOST: Final = frozenset({"lost-write", "unseen", "read-and-lost"})
 
 
 def verdict(anomalies: Iterable[Anomaly]) -> Verdict:
-    """Return invalid with a bad anomaly; otherwise unknown if an anomaly is undecided, else valid."""
+    """Return invalid if an anomaly is bad; otherwise unknown if an anomaly is undecided, else valid."""
     severities = {anomaly.severity for anomaly in anomalies}
     if Severity.BAD in severities:
         return Verdict.INVALID
@@ -45,10 +47,10 @@ def verdict(anomalies: Iterable[Anomaly]) -> Verdict:
 
 
 def count_lost(anomalies: Iterable[Anomaly]) -> int:
-    """Count the lost values; one value may have several anomalies."""
+    """Count the lost values. A value is counted once, even if it has several anomalies."""
     return len({(one.partition, one.detail) for one in anomalies if one.is_bad and one.kind in _LOST})
 
 
 def severity(is_bad: bool) -> Severity:
-    """Return bad or normal."""
+    """Return the severity bad if ``is_bad``, otherwise normal."""
     return Severity.BAD if is_bad else Severity.NORMAL

@@ -1,4 +1,4 @@
-"""Checks committed offsets: each pair of group and partition is a register."""
+"""Checks committed offsets as registers: each pair of group and partition is a register."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chaos.registers import STEPS_MAX, Read, Verdict, Write, check_register
 
 
 def committed_offsets(evidence: Evidence, *, steps_max: int = STEPS_MAX) -> Iterator[Anomaly]:
-    """Yield registers for which no order of the commits explains the committed offsets that were read."""
+    """Yield an anomaly for each register whose reads cannot be explained by any order of its commits."""
     registers: defaultdict[tuple[str, int], list[Read | Write]] = defaultdict(list)
     for commit in evidence.history.commits:
         if commit.outcome is not Outcome.FAILED:
@@ -37,7 +37,9 @@ def committed_offsets(evidence: Evidence, *, steps_max: int = STEPS_MAX) -> Iter
 
 
 def _detail(group: str, operations: Sequence[Read | Write]) -> str:
-    """Describe the first operation whose end leaves no order, and the newest commit before it began."""
+    """Describe the first operation with whose end no order is possible any more, and the newest commit before
+    it began.
+    """
     ended = sorted(operations, key=attrgetter("completed_s"))
     low, high = 0, len(ended) - 1  # the first operation that makes the history invalid is one of these
     while low < high:
@@ -53,7 +55,9 @@ def _detail(group: str, operations: Sequence[Read | Write]) -> str:
 
 
 def _until(ended: Sequence[Read | Write], last: int) -> list[Read | Write]:
-    """Return the operations up to this one, and the writes that had begun: they may have taken effect."""
+    """Return the operations that ended up to ``last``, and the writes that had begun by then: they may have
+    taken effect.
+    """
     now_s = ended[last].completed_s
     begun = [one for one in ended[last + 1 :] if isinstance(one, Write) and one.invoked_s < now_s]
     return [*ended[: last + 1], *(replace(one, completed_s=math.inf) for one in begun)]

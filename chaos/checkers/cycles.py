@@ -1,8 +1,8 @@
 """Finds cycles of dependencies between operations.
 
 ``ww``: from the writer of a value to the writer of the next value in the version order. ``wr``: from the
-writer of a value to each operation that read it. ``process`` and ``realtime``: from an earlier operation to a
-later one. Logs without isolation of writes permit cycles that need a ``ww``.
+writer of a value to each operation that read the value. ``process`` and ``realtime``: from an earlier
+operation to a later one. Logs without isolation of writes permit cycles that need a ``ww``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _VARIANTS: Final = (("", ()), ("-process", ("process",)), ("-realtime", ("proces
 
 
 def cycles(evidence: Evidence, *, ww_deps: bool) -> Iterator[Anomaly]:
-    """Yield ``G0`` and ``G1c``, and their variants. Without transactions, other checkers find all of them."""
+    """Yield the anomalies ``G0`` and ``G1c`` and their variants. In a history without transactions, other
+    checkers find all of these cycles.
+    """
     if not evidence.txns:
         return
     graph = _Graph(evidence)
@@ -52,7 +54,9 @@ def cycles(evidence: Evidence, *, ww_deps: bool) -> Iterator[Anomaly]:
 
 
 class _Graph:
-    """Dependency graph. Operations are numbers from 0; times at which operations ended are higher nodes."""
+    """Dependency graph. Operations are the nodes from 0; the nodes above are the times at which operations
+    ended.
+    """
 
     def __init__(self, evidence: Evidence) -> None:
         self._names: dict[tuple[str, int], int] = {}
@@ -117,7 +121,9 @@ class _Graph:
             last[self._processes[node]] = node
 
     def components(self, kinds: tuple[str, ...], within: set[int] | None) -> list[set[int]]:
-        """Return the strongly connected sets of more than one node (Tarjan 1972), without recursion."""
+        """Return the strongly connected components with more than one node (Tarjan 1972), without
+        recursion.
+        """
         edges = [self.edges[kind] for kind in kinds]
         found: list[set[int]] = []
         index: dict[int, int] = {}
@@ -163,7 +169,7 @@ class _Graph:
         )
 
     def is_inside(self, component: set[int], kind: str) -> bool:
-        """True if an edge of this kind connects two nodes of the component."""
+        """True if an edge of ``kind`` connects two nodes of the component."""
         edges = self.edges[kind]
         return any(after in component for node in component for after in edges.get(node, ()))
 

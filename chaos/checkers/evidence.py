@@ -1,4 +1,5 @@
-"""Derives the common evidence of a history: the version order of each partition, and the values read.
+"""Derives facts from a history that several checkers need: the version order of each partition, and the
+values read.
 
 The version order has all values that polls returned, with any outcome, and the sends that must have
 committed.
@@ -16,7 +17,7 @@ Record = tuple[int, str]  # offset and value
 
 
 class VersionOrder:
-    """The values of one partition by offset, without offsets that have no value."""
+    """The values of one partition, ordered by offset. Offsets for which no value is known are left out."""
 
     def __init__(self, seen: Iterable[Record]) -> None:
         self.seen = sorted(seen)
@@ -39,7 +40,7 @@ class VersionOrder:
 
 
 class Evidence:
-    """A history and the facts that follow from it. Only successful polls count as reads."""
+    """A history and the facts that follow from the history. Only successful polls count as reads."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -66,17 +67,20 @@ class Evidence:
         self.log_starts = history.log_starts() if history.has_final_read else _told(history.polls)
 
     def was_read(self, send: Send) -> bool:
-        """True if a successful poll returned the value of the send."""
+        """True if a successful poll returned the value that was sent."""
         return send.value in self.read.get(send.partition, ())
 
     def must_have_committed(self, send: Send) -> bool:
-        """True if the operation succeeded, or its outcome is unknown and one of its values was read."""
+        """True if the send succeeded, or its outcome is unknown but one of its transaction's values was read.
+
+        Without a transaction, only the send's own value counts.
+        """
         if send.outcome is not Outcome.UNKNOWN:
             return send.outcome is Outcome.ACKNOWLEDGED
         return self.was_read(send) if send.txn is None else send.txn in self._committed
 
     def is_deleted(self, partition: int, offset: int | None) -> bool:
-        """True if the offset is below the log start that clients learned."""
+        """True if the offset is below the log start that responses reported to clients."""
         return offset is not None and offset < self.log_starts.get(partition, 0)
 
 

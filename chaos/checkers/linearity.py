@@ -1,7 +1,7 @@
 """Checks appends and linearizable reads of the end against real time, and measures the lag of polls.
 
-One sweep by time with running maxima: an operation that begins is compared with all operations that had ended
-before.
+One pass over the operations by time keeps running maxima: an operation that begins is compared with all
+operations that had ended before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ _Known = tuple[float, int, int, bool]  # time, partition, one past the highest o
 
 
 def disorder_in_real_time(evidence: Evidence) -> Iterator[Anomaly]:
-    """Yield sends stored below, and ends lower than, an offset that was known before they began."""
+    """Yield sends whose offset is below an offset that was known before they began, and reads of an end lower
+    than such an offset.
+    """
     yield from _falling_stable_ends(evidence.history)
     known = _known(evidence.history)
     known += [
@@ -56,7 +58,7 @@ def disorder_in_real_time(evidence: Evidence) -> Iterator[Anomaly]:
 
 
 def _falling_stable_ends(history: History) -> Iterator[Anomaly]:
-    """Yield last stable offsets that are lower than one known before the request."""
+    """Yield last stable offsets that are lower than a last stable offset known before their request."""
     looks = [look for look in history.looks if look.last_stable is not None]
     known = sorted((look.completed_s, look.partition, look.last_stable or 0) for look in looks)
     ends: dict[int, int] = {}
@@ -97,7 +99,9 @@ def _offset(evidence: Evidence, send: Send) -> int | None:
 
 
 def realtime_lags(history: History) -> Iterator[tuple[int, float]]:
-    """Yield for each poll its partition, and how long the next offset had been known when the poll began."""
+    """Yield for each poll its partition, and the seconds for which its next offset had been known when it
+    began.
+    """
     times: defaultdict[int, list[float]] = defaultdict(list)
     ends: defaultdict[int, list[int]] = defaultdict(list)  # rising with ``times``
     for at_s, partition, end, _ in sorted(_known(history)):

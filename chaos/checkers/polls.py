@@ -1,4 +1,4 @@
-"""Checks the order in which processes read a partition: no value twice, no value omitted."""
+"""Checks the order in which processes read a partition: no value is read twice, and no value is omitted."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from chaos.history import Outcome, Poll
 
 
 def disordered_polls(evidence: Evidence) -> Iterator[Anomaly]:
-    """Yield consecutive reads of values that are not neighbours in the version order.
+    """Yield pairs of consecutive reads whose values are not neighbours in the version order.
 
-    Compares values inside one operation, and the last value of a process's successful operation with its next
-    value.
+    Compares the values inside one operation, and the last value of a process's successful operation with the
+    first value of its next operation.
     """
     inside: dict[tuple[int, int], int | None] = {}  # the last index, by transaction and partition
     for poll, reader in walk(evidence.history):
@@ -59,7 +59,9 @@ def _inside(poll: Poll, order: VersionOrder, first: int | None) -> Iterator[Anom
 def _compared(
     prefix: str, poll: Poll, last: int | None, index: int | None, value: str, is_bad: bool
 ) -> Iterator[Anomaly]:
-    """Yield an anomaly if two indexes are not consecutive. An unknown index counts as consecutive."""
+    """Yield an anomaly if two consecutive reads do not have consecutive indexes. An unknown index counts as
+    consecutive.
+    """
     if last is None or index is None or index == last + 1:
         return
     kind = f"{prefix}poll-skip" if index > last else f"{prefix}nonmonotonic-poll"

@@ -1,4 +1,4 @@
-"""Follows the processes through the polls of a history, with their assignments at each poll."""
+"""Follows each process through its polls in a history, with its assignment at each poll."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chaos.history import Assign, AssignKind, History, Poll
 
 @dataclass(slots=True)
 class Reader:
-    """The state of a process between polls. ``last``: the index of the last value read, by partition."""
+    """The state of a process between polls. ``last`` is the index of the last value read, by partition."""
 
     subscribes: bool = False
     last: dict[int, int] = field(default_factory=dict)
@@ -20,9 +20,9 @@ class Reader:
     has_had: set[int] = field(default_factory=set)  # partitions that were assigned or polled
 
     def advance(self, to_s: float) -> None:
-        """Apply the assignments up to this time.
+        """Apply the assignments that began up to the time ``to_s``.
 
-        Partitions that are not in a new assignment are forgotten.
+        The positions in partitions that are not in a new assignment are forgotten.
         """
         while self.assigns and self.assigns[-1].invoked_s <= to_s:
             assign = self.assigns.pop()
@@ -35,7 +35,7 @@ class Reader:
 
 
 def walk(history: History) -> Iterator[tuple[Poll, Reader]]:
-    """Yield each poll with the state of its process at that time; polls of each process are in order."""
+    """Yield each poll with the state of its process at that time. The polls of each process come in order."""
     readers: defaultdict[int, Reader] = defaultdict(Reader)
     for assign in sorted(history.assigns, key=lambda assign: assign.invoked_s, reverse=True):
         readers[assign.process].assigns.append(assign)

@@ -1,4 +1,6 @@
-"""Checks the order of one process's sends in the log, and finds transactions that are read in part."""
+"""Checks the order of one process's sends in the log, and finds transactions of which a reader saw only a
+part.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from chaos.history import Outcome, Send
 
 
 def disordered_sends(evidence: Evidence) -> Iterator[Anomaly]:
-    """Yield values of one process or transaction that are stored in another order, or with others between."""
+    """Yield values of one process or transaction that are stored in another order than sent, or with values
+    of others between them.
+    """
     last: dict[tuple[int, int], tuple[int, int | None, str]] = {}  # index, transaction, value
     orders = evidence.orders
     for send in sorted(evidence.history.sends, key=_invoked_s):
@@ -45,7 +49,7 @@ def _invoked_s(send: Send) -> float:
 
 @dataclass(slots=True)
 class _Coverage:
-    """The offsets and values of a partition that one reader read without a gap."""
+    """A range of offsets that one reader read without a gap, and the values in it."""
 
     first: int
     last: int
@@ -56,7 +60,9 @@ Coverages = dict[int, list[_Coverage]]
 
 
 def torn_transactions(evidence: Evidence) -> Iterator[Anomaly]:
-    """Yield transactions that must have committed, of which a reader passed all values but missed one."""
+    """Yield transactions that must have committed and of which a reader missed a value, although it read
+    beyond all their values.
+    """
     if not evidence.txns:
         return
     readers = [*_coverages(evidence).items()]
@@ -81,7 +87,9 @@ def torn_transactions(evidence: Evidence) -> Iterator[Anomaly]:
 
 
 def _coverages(evidence: Evidence) -> dict[int | None, Coverages]:
-    """Return the coverages by process. All final reads are one reader; group members are left out."""
+    """Return the ranges that each process has read. All final reads count as one reader; group members are
+    left out.
+    """
     readers: defaultdict[int | None, Coverages] = defaultdict(dict)
     breaks: dict[tuple[int, int], int] = {}
     finals = {id(poll) for poll in evidence.history.final}
@@ -103,7 +111,9 @@ def _coverages(evidence: Evidence) -> dict[int | None, Coverages]:
 
 
 def _spans(evidence: Evidence, sends: list[Send]) -> dict[int, tuple[int, int]] | None:
-    """Return the lowest and highest offset in each partition; None if a highest offset is unknown."""
+    """Return the lowest and highest offset of the sends in each partition; None if a highest offset is
+    unknown.
+    """
     spans: dict[int, tuple[int, int]] = {}
     for send in reversed(sends):
         order = evidence.orders.get(send.partition)

@@ -1,6 +1,7 @@
 """Checks how transactions end: once, as requested, not by a fenced process, and in every partition.
 
-Checks of what readers see are in ``sends`` (torn transactions) and ``values`` (aborted transactions).
+The modules ``sends`` (torn transactions) and ``values`` (aborted transactions) check what readers see of
+transactions.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from chaos.history import Decision, End, History, Open, Outcome
 
 
 def decided_twice(evidence: Evidence) -> Iterator[Anomaly]:
-    """Yield transactions that one response called committed and another aborted."""
+    """Yield transactions for which one response reported a commit and another an abort."""
     for txn, ends in _by_transaction(evidence.history).items():
         if len({end.decided for end in ends} - {None}) > 1:
             yield Anomaly("decided-twice", -1, f"{f'transaction {txn}'!r} was committed and aborted")
@@ -31,7 +32,9 @@ def unasked_commits(evidence: Evidence) -> Iterator[Anomaly]:
 
 
 def fenced_writes(evidence: Evidence) -> Iterator[Anomaly]:
-    """Yield sends and commits that took effect but began after another process had opened their id."""
+    """Yield sends and commits that took effect although they began after another process had opened their
+    transactional id.
+    """
     fenced = _fenced(evidence.history.opens)
     if not fenced:
         return
@@ -57,7 +60,9 @@ def _by_transaction(history: History) -> dict[int, list[End]]:
 
 
 def _fenced(opens: list[Open]) -> dict[int, float]:
-    """Return when each process was fenced: at the first response to an opening that began after its own."""
+    """Return the time at which each process was fenced: at the first response to another process's opening
+    that began after its own opening.
+    """
     by_id: defaultdict[str, list[Open]] = defaultdict(list)
     for one in opens:
         if one.outcome is Outcome.ACKNOWLEDGED:
@@ -72,7 +77,7 @@ def _fenced(opens: list[Open]) -> dict[int, float]:
 
 
 def held_back(evidence: Evidence) -> Iterator[Anomaly]:
-    """Yield partitions whose readers a transaction still holds back at the end of the run."""
+    """Yield partitions in which a transaction still holds readers back at the end of the run."""
     last = {look.partition: look for look in evidence.history.final_looks}
     for partition, look in last.items():
         if look.last_stable is not None and look.last_stable < look.high_watermark:

@@ -1,4 +1,4 @@
-"""Checks single values: their offsets, whether they may be read, and whether they are kept."""
+"""Checks single values: their offsets, whether they may be read, and whether they are kept in the log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chaos.history import Outcome, Send
 
 
 def inconsistent_offsets(evidence: Evidence) -> Iterator[Anomaly]:
-    """Yield offsets that were seen with several values."""
+    """Yield offsets at which clients saw several values."""
     for partition, order in evidence.orders.items():
         for offset, values in order.conflicts.items():
             shown = " and ".join(map(repr, values))
@@ -20,7 +20,7 @@ def inconsistent_offsets(evidence: Evidence) -> Iterator[Anomaly]:
 
 
 def duplicates(evidence: Evidence) -> Iterator[Anomaly]:
-    """Yield values that are at several offsets."""
+    """Yield values that clients saw at several offsets."""
     for partition, order in evidence.orders.items():
         if order.first is order.last:
             continue
@@ -34,7 +34,9 @@ def duplicates(evidence: Evidence) -> Iterator[Anomaly]:
 
 
 def lost_writes(evidence: Evidence) -> Iterator[Anomaly]:
-    """Yield values that must have committed, which polls passed without returning them."""
+    """Yield values that must have committed and that no poll returned, although polls read beyond their
+    offsets.
+    """
     bounds = {
         partition: max((evidence.orders[partition].first[value] for value in values), default=-1)
         for partition, values in evidence.read.items()
@@ -49,7 +51,9 @@ def lost_writes(evidence: Evidence) -> Iterator[Anomaly]:
 
 
 def unseen_writes(evidence: Evidence) -> Iterator[Anomaly]:
-    """Yield acknowledged values that no poll returned. Without a final read they may only be late."""
+    """Yield acknowledged values that no poll returned. Without a final read, such a value may only be
+    late.
+    """
     weight = severity(evidence.history.has_final_read)
     for send in _unread(evidence):
         if send.outcome is Outcome.ACKNOWLEDGED:
@@ -71,7 +75,7 @@ def _sent(send: Send) -> str:
 
 
 def read_and_lost(evidence: Evidence) -> Iterator[Anomaly]:
-    """Yield values that a poll returned and that are neither in the final read nor deleted."""
+    """Yield values that a poll returned, and that are neither returned by the final read nor deleted."""
     if not evidence.history.has_final_read:
         return
     final: defaultdict[int, set[str]] = defaultdict(set)
@@ -92,7 +96,7 @@ def aborted_reads(evidence: Evidence) -> Iterator[Anomaly]:
 
 
 def precommitted_reads(evidence: Evidence) -> Iterator[Anomaly]:
-    """Yield values that a transaction read although it sent them itself."""
+    """Yield values that a transaction read although the transaction itself had sent them."""
     for poll in evidence.history.all_polls():
         if poll.txn is None or poll.txn not in evidence.txns:
             continue
@@ -104,7 +108,7 @@ def precommitted_reads(evidence: Evidence) -> Iterator[Anomaly]:
 
 
 def invented_values(evidence: Evidence) -> Iterator[Anomaly]:
-    """Yield values that were read but never sent to that partition."""
+    """Yield values that were read from a partition to which they were never sent."""
     sent: defaultdict[int, set[str]] = defaultdict(set)
     for send in evidence.history.sends:
         sent[send.partition].add(send.value)

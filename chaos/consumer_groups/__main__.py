@@ -45,7 +45,7 @@ async def main(settings: Settings) -> None:
 async def _live(
     settings: Settings, number: int, rng: random.Random, recorder: Recorder, ending: asyncio.Event
 ) -> None:
-    """Run one member after another, some with the name of the previous member."""
+    """Run one member after another. Some members have the name of the previous member."""
     turn = 0
     while not ending.is_set():
         name = f"{settings.name}-{number}-{turn}"
@@ -66,7 +66,9 @@ async def _one(
     ending: asyncio.Event,
     life_s: float | None,
 ) -> None:
-    """Run a member for some time, and let it leave; half of those that end early vanish instead."""
+    """Run a member for some time, and let it leave. Half of the members that end early vanish without
+    leaving.
+    """
     place = Place(tuple(settings.urls), settings.group, settings.topic)
     async with Client(settings.urls, settings.topic, rng) as client:
         member: ProtocolMember | PollMember | ClientMember

@@ -1,8 +1,9 @@
 """Checks the history of a consumer group against the guarantees of ``docs/consumer-groups.md``.
 
-Each function takes a history and yields the violations that it proves. Two events are in order only if the
-response of the first arrived before the request of the second was sent. The members of the history neither
-rewind nor reset offsets, and none is static: a static member keeps its generation under another id.
+Each function takes a history and yields the violations that the history proves. Two events are in order only
+if the response of the first arrived before the request of the second was sent. The members of the history
+neither rewind nor reset offsets, and none of the members is static: a static member keeps its generation
+under another id.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ class Violation:
 
 
 def check(history: GroupHistory) -> list[Violation]:
-    """Return all violations, by kind."""
+    """Return all violations that the history proves, by kind."""
     return [violation for checker in CHECKERS for violation in checker(history)]
 
 
 def lost_records(history: GroupHistory) -> Iterator[Violation]:
-    """Yield acknowledged records that no member received, or that had another value."""
+    """Yield acknowledged records that no member received, or that a member received with another value."""
     delivered = set(deliveries(history))
     for batch in history.acknowledged:
         for offset, value in enumerate(batch.values, batch.offset):
@@ -42,7 +43,7 @@ def lost_records(history: GroupHistory) -> Iterator[Violation]:
 
 
 def two_owners(history: GroupHistory) -> Iterator[Violation]:
-    """Yield partitions that two members had, or committed in, in one generation."""
+    """Yield partitions that two members owned, or committed offsets in, in one generation."""
     claims = [(each.generation, number, each.member) for each in history.owned for number in each.partitions]
     claims += [(each.generation, each.partition, each.member) for each in history.committed]
     first: dict[tuple[int, int], str] = {}
@@ -54,7 +55,7 @@ def two_owners(history: GroupHistory) -> Iterator[Violation]:
 
 
 def fallen_offsets(history: GroupHistory) -> Iterator[Violation]:
-    """Yield committed offsets below one that was committed or seen before.
+    """Yield committed offsets below an offset that was committed or seen before.
 
     A member may send a lower offset within a generation: its commit then changes nothing. In a later
     generation it may not, because it began at the committed offset.
@@ -74,7 +75,7 @@ def fallen_offsets(history: GroupHistory) -> Iterator[Violation]:
 
 
 def fallen_generations(history: GroupHistory) -> Iterator[Violation]:
-    """Yield generations of the group below one that was seen before."""
+    """Yield generations of the group below a generation that was seen before."""
     events: list[Owned | SeenGeneration] = [*history.owned, *history.seen_generations]
     for event, generation in _with_known_generation(history, events):
         if event.generation < generation:
@@ -90,7 +91,7 @@ def stale_commits(history: GroupHistory) -> Iterator[Violation]:
 
 
 def surprises(history: GroupHistory) -> Iterator[Violation]:
-    """Yield responses that a member should never get."""
+    """Yield responses that no member should ever get."""
     for each in history.surprises:
         yield Violation("surprise", f"{each.member}: {each.what}")
 
@@ -105,7 +106,7 @@ def deliveries(history: GroupHistory) -> Counter[tuple[int, int, str]]:
 def _with_known_generation(
     history: GroupHistory, events: Iterable[InGeneration]
 ) -> Iterator[tuple[InGeneration, int]]:
-    """Yield each event with the highest generation that was known before its request."""
+    """Yield each event with the highest generation of the group that was known before the event's request."""
     sources: tuple[Owned | Committed | SeenGeneration | SeenOffset, ...] = (
         *history.owned,
         *history.committed,
@@ -121,7 +122,9 @@ def _with_known_generation(
 def _with_what_was_known(
     known: Iterable[tuple[float, Hashable, Value]], asked: Iterable[tuple[float, Hashable, Asked]]
 ) -> Iterator[tuple[Asked, Value]]:
-    """Yield each event for whose key a value was known before, with the highest such value."""
+    """Yield each event with the highest value that was known for its key before; events without such a value
+    are left out.
+    """
     by_time = sorted(known, key=lambda each: each[0])
     highest: dict[Hashable, Value] = {}
     at = 0

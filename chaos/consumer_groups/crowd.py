@@ -1,4 +1,4 @@
-"""Runs processes with members of one group, which can be killed and paused."""
+"""Runs processes with members of one group; the processes can be killed and paused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODULE = "chaos.consumer_groups"
 
 
 class CrowdFailed(Exception):
-    """A process ended by itself, or did not end in time; the message has the end of its output."""
+    """A process ended without a request, or did not end in time. The message has the end of its output."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,16 +41,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Crowd:
-    """Several processes, numbered from 0; each writes to its files in a directory.
+    """Several processes with members, numbered from 0; each writes its files in a directory.
 
-    The block's end stops all.
+    The end of the block stops all processes.
     """
 
     def __init__(
         self, directory: Path, settings: Settings, members: Sequence[int], *, module: str = MODULE
     ) -> None:
-        """``members`` has the number of members of each process; name, file and seed follow from
-        ``settings``.
+        """``members`` has the number of members of each process. The name, file and seed of a process follow
+        from ``settings``.
 
         Each process runs ``module``, with its settings as JSON.
         """
@@ -65,7 +65,7 @@ class Crowd:
         return len(self._members)
 
     def start(self, number: int) -> str:
-        """Start a process with new members; return the first part of their names."""
+        """Start process ``number`` with new members; return the first part of their names."""
         self._started += 1
         name = f"p{number}-{self._started}"
         settings = msgspec.structs.replace(
@@ -81,7 +81,7 @@ class Crowd:
         return name
 
     def kill(self, number: int) -> None:
-        """Send ``kill -9``; return when the process has ended.
+        """Send SIGKILL to a process; return when it has ended.
 
         Raises ``CrowdFailed`` if it had ended before.
         """
@@ -91,19 +91,21 @@ class Crowd:
         self._processes[number] = None
 
     def pause(self, number: int) -> None:
-        """Send SIGSTOP."""
+        """Send SIGSTOP to a process."""
         self._running(number).send_signal(signal.SIGSTOP)
 
     def resume(self, number: int) -> None:
-        """Send SIGCONT."""
+        """Send SIGCONT to a process."""
         self._running(number).send_signal(signal.SIGCONT)
 
     def check(self) -> list[subprocess.Popen[bytes]]:
-        """Return the processes that were started and not killed. Raises ``CrowdFailed`` if one has ended."""
+        """Return the processes that were started and not killed. Raises ``CrowdFailed`` if such a process has
+        ended.
+        """
         return [self._running(number) for number, process in enumerate(self._processes) if process]
 
     def stop(self) -> None:
-        """Let all members leave and all processes end. Raises ``CrowdFailed``.
+        """Let all members leave and all processes end. Raises ``CrowdFailed`` if a process does not end.
 
         A process that has just been started may end by the signal itself, because it has no members yet.
         """

@@ -1,8 +1,8 @@
 """Records the events that members, producers and observers of one group saw: one JSON line per event.
 
-Times are seconds of the machine's monotonic clock, which all its processes share. A request and its response
-are one event: its content was true at some moment between ``invoked_s`` and ``completed_s``. Requests without
-a response are not recorded, because they prove nothing.
+Times are seconds of the machine's monotonic clock, which all processes of the machine share. A request and
+its response are one event: its content was true at some moment between ``invoked_s`` and ``completed_s``.
+Requests without a response are not recorded, because they prove nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 
 
 class Acknowledged(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Values that a producer stored, from this offset on."""
+    """Values that a producer stored at consecutive offsets, from this offset on."""
 
     partition: int
     offset: int
@@ -26,7 +26,7 @@ class Acknowledged(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Delivered(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Records that a member processed. The event is recorded before their commit is sent."""
+    """Records that a member processed. This event is recorded before the commit of their offsets is sent."""
 
     member: str
     partition: int
@@ -34,7 +34,7 @@ class Delivered(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Owned(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The partitions of a member in a generation."""
+    """The partitions that a member owned in a generation."""
 
     member: str
     generation: int
@@ -44,7 +44,7 @@ class Owned(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """An acknowledged commit of a member."""
+    """A commit of a member that was acknowledged."""
 
     member: str
     generation: int
@@ -85,7 +85,7 @@ _events = msgspec.json.Decoder(Event)
 
 @dataclass(slots=True)
 class GroupHistory:
-    """All events by kind, in no order within a kind."""
+    """All events of a run by kind; within a kind they are in no order."""
 
     acknowledged: list[Acknowledged] = field(default_factory=list)
     delivered: list[Delivered] = field(default_factory=list)
@@ -109,7 +109,7 @@ class GroupHistory:
         return cls.of(event for path in sorted(directory.glob("*.jsonl")) for event in _read(path))
 
     def add(self, event: Event) -> None:
-        """Add one event."""
+        """Add one event to the history."""
         match event:
             case Acknowledged():
                 self.acknowledged.append(event)
@@ -136,7 +136,7 @@ class Recorder:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def add(self, event: Event) -> None:
-        """Append one event."""
+        """Append one event to the file."""
         os.write(self._file, msgspec.json.encode(event) + b"\n")
 
     def __enter__(self) -> Self:

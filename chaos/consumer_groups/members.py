@@ -1,8 +1,8 @@
 """Members of a group that record what they see: the protocol over HTTP, the poll request, the Python client.
 
-Decides: how a member reacts to each response. Leaves to others: how long it lives (``__main__``). The first
-two kinds share no code with ``raftlog.client``. A member processes a record by recording it, and commits its
-offset afterwards.
+Decides: how a member reacts to each response. Leaves to others: how long a member runs (``__main__``). The
+first two kinds share no code with ``raftlog.client``. A member processes a record by recording it, and
+commits its offset afterwards.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Place:
 
 @dataclass(slots=True)
 class _HttpMember:
-    """The common part of both kinds of HTTP members."""
+    """The common part of both kinds of members that use plain HTTP."""
 
     place: Place
     name: str
@@ -57,7 +57,7 @@ class _HttpMember:
     invoked_s: float = field(default=0.0)
 
     async def ask(self, method: str, path: str, body: msgspec.Struct | None, kind: type[Body]) -> Body:
-        """Send one request once. Raises ``RaftlogError``."""
+        """Send a request with a single attempt, and return the response. Raises ``RaftlogError``."""
         data = None if body is None else msgspec.json.encode(body)
         sent = {} if data is None else {"Content-Type": media_types.JSON}
         self.invoked_s = time.monotonic()
@@ -65,11 +65,11 @@ class _HttpMember:
         return decoder_of(kind).decode(found or b"null")
 
     def path(self, operation: Operation[msgspec.Struct]) -> str:
-        """Return the path of an operation on this member."""
+        """Return the URL path of an operation on this member."""
         return operation.at(group=self.place.group, member=self.name)
 
     def owns(self, assigned: Iterable[wire.TopicPartitions]) -> None:
-        """Record the partitions of the newest response."""
+        """Record the partitions that the newest response assigns to this member."""
         self.assignment = tuple(number for each in assigned for number in each.partitions)
         self.recorder.add(
             Owned(
@@ -82,7 +82,7 @@ class _HttpMember:
         )
 
     def has_committed(self, partition: int, offset: int, generation: int) -> None:
-        """Record the offset that the newest response acknowledged."""
+        """Record that the newest response acknowledged the commit of an offset."""
         self.recorder.add(
             Committed(
                 member=self.name,
@@ -95,7 +95,9 @@ class _HttpMember:
         )
 
     async def after(self, error: RaftlogError) -> None:
-        """Pause, and use another broker. An error that no member should get is recorded."""
+        """Handle an error: pause, and use another broker from now on. Records an error that no member should
+        get.
+        """
         if isinstance(error, MemberNotFound):
             self.generation = -1
         if not (error.retryable or isinstance(error, (*FENCED, NotSent))):
@@ -104,19 +106,19 @@ class _HttpMember:
         await asyncio.sleep(self.client.rng.uniform(0.02, 0.2))
 
     async def work(self) -> None:
-        """Wait for a random time, as if working."""
+        """Wait for a random time, as a member does that processes a record."""
         await asyncio.sleep(self.client.rng.uniform(0, WORK_S_MAX))
 
     async def leave(self) -> None:
-        """Leave the group; after an error, its session ends by itself."""
+        """Leave the group. If the request fails, the member's session ends by itself."""
         await self.ask("DELETE", self.path(members.LEAVE), None, type(None))
 
 
 class ProtocolMember(_HttpMember):
-    """Joins, syncs, fetches, commits and heartbeats with separate requests."""
+    """A member that joins, syncs, fetches, commits and heartbeats with separate requests."""
 
     async def run(self) -> None:
-        """Act as a member until this is cancelled."""
+        """Act as a member until this task is cancelled."""
         while True:
             try:
                 await self._join()
@@ -175,10 +177,12 @@ class ProtocolMember(_HttpMember):
 
 
 class PollMember(_HttpMember):
-    """Polls: one request does everything. A poll without a response is repeated unchanged."""
+    """A member that polls: a single request does everything. A poll without a response is repeated
+    unchanged.
+    """
 
     async def run(self) -> None:
-        """Act as a member until this is cancelled."""
+        """Act as a member until this task is cancelled."""
         ack: list[wire.Place] = []
         while True:
             body = wire.PollGroup(
@@ -212,14 +216,14 @@ class PollMember(_HttpMember):
 
 @dataclass(slots=True)
 class ClientMember:
-    """A consumer of the Python client. Observers record its partitions and commits."""
+    """A consumer of the Python client. Observers record its partitions and its commits."""
 
     place: Place
     name: str
     recorder: Recorder
 
     async def run(self) -> None:
-        """Act as a member until this is cancelled; then leave."""
+        """Act as a member until this task is cancelled; then leave the group."""
         async with (
             PythonClient(list(self.place.urls)) as client,
             client.consumer(
@@ -236,7 +240,7 @@ class ClientMember:
                 self.recorder.add(Delivered(member=self.name, partition=batch[0].partition, records=records))
 
     async def leave(self) -> None:
-        """Return at once: ``run`` has left the group."""
+        """Return at once, because ``run`` has left the group."""
 
 
 Member = ProtocolMember | PollMember | ClientMember

@@ -1,4 +1,4 @@
-"""Observes a group continuously, through any broker, and records what it shows."""
+"""Observes a group continuously, through any broker, and records what the brokers show of it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Observer:
         self._rng = rng
 
     def run(self, stopping: threading.Event) -> None:
-        """Observe the group until ``stopping`` is set. Brokers that do not respond are skipped."""
+        """Observe the group until ``stopping`` is set. A broker that does not respond is skipped."""
         while not stopping.wait(PAUSE_S):
             url = self._rng.choice(self._urls)
             try:
@@ -39,8 +39,8 @@ class Observer:
                 continue
 
     def committed(self) -> dict[int, int]:
-        """Return the committed offset of each partition, from the first broker that responds; empty if none
-        does.
+        """Return the committed offset of each partition, from the first broker that responds; empty if no
+        broker responds.
         """
         for url in self._urls:
             try:

@@ -23,7 +23,9 @@ RECORDS_MAX = 500  # of one page
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Flights of one partition, as (offset, carrier). ``at_s`` is a time of the machine's monotonic clock."""
+    """Flights of one partition that a consumer has handled, as (offset, carrier). ``at_s`` is a time of the
+    machine's monotonic clock.
+    """
 
     at_s: float
     partition: int
@@ -31,7 +33,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 def main(bootstrap: str, group: str, topic: str, name: str, book: Path, session_s: int) -> None:
-    """Join, wait for a line on standard input, and consume until this process is killed."""
+    """Join the group, wait for a line on standard input, and consume until this process is killed."""
     with (
         Client(bootstrap) as client,
         client.consumer(

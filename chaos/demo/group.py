@@ -1,8 +1,8 @@
-"""Counts the flights of each carrier with three consumers of one group; one is killed.
+"""Counts the flights of each carrier with three consumers of one group; one of the consumers is killed.
 
 A group delivers at least once, so some flights are delivered twice after a kill. The consumers only write
-down the flights that they handle. ``Counts`` adds them up by partition and offset: the second delivery of a
-flight replaces the first.
+down the flights that they handle. ``Counts`` adds the flights up by partition and offset: the second delivery
+of a flight replaces the first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOOK_S = 0.02
 
 Found = TypeVar("Found")
 Owners = dict[str, tuple[int, ...]]
-"""Partitions by consumer."""
+"""The partitions of each consumer, by its name."""
 
 
 class GroupFailed(Exception):
@@ -41,7 +41,9 @@ class GroupFailed(Exception):
 
 @dataclass(slots=True)
 class Counts:
-    """The flights that the consumers have handled. A flight has one place in the log, so it counts once."""
+    """The flights that the consumers have handled. A flight that is delivered again has an equal offset, so
+    it counts once.
+    """
 
     carriers: dict[tuple[int, int], str] = field(default_factory=dict)  # by partition and offset
     deliveries: Counter[str] = field(default_factory=Counter)  # by consumer
@@ -49,23 +51,23 @@ class Counts:
 
     @property
     def repeated(self) -> int:
-        """Number of repeated deliveries."""
+        """The number of flights that were delivered again."""
         return self.deliveries.total() - len(self.carriers)
 
     def add(self, consumer: str, page: Page) -> None:
-        """Add a page that a consumer has handled."""
+        """Add the flights of a page that a consumer has handled."""
         self.began_s.setdefault((consumer, page.partition), page.at_s)
         self.deliveries[consumer] += len(page.flights)
         self.carriers.update({(page.partition, offset): carrier for offset, carrier in page.flights})
 
     def per_carrier(self) -> Counter[str]:
-        """Return the number of flights of each carrier."""
+        """Return the number of flights of each carrier, counting repeated deliveries once."""
         return Counter(self.carriers.values())
 
     def taken_over_s(self, partitions: Iterable[int], killed_s: float) -> float | None:
         """Return the time from the kill until other consumers handled flights of all these partitions.
 
-        None if the others found no flights in them.
+        Returns None if the other consumers found no flights in them.
         """
         times = [
             min(began) - killed_s
@@ -82,7 +84,7 @@ class Counts:
 
 
 class Books:
-    """The files of the consumers, as far as they are written."""
+    """Reads the books of the consumers: the files to which they write the handled flights."""
 
     def __init__(self, directory: Path) -> None:
         self.paths = {name: directory / f"{name}.jsonl" for name in CONSUMERS}
@@ -94,14 +96,14 @@ class Books:
             file.seek(0)
 
     def read(self, counts: Counts) -> None:
-        """Add the new lines."""
+        """Add the flights in new lines of all books to ``counts``."""
         for name, file in self._files.items():
             *lines, self._unfinished[name] = (self._unfinished[name] + file.read()).split(b"\n")
             for line in lines:
                 counts.add(name, msgspec.json.decode(line, type=Page))
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files of all books."""
         for file in self._files.values():
             file.close()
 
@@ -144,7 +146,7 @@ def verdict(
     took_s: float,
     session_s: int = SESSION_S,
 ) -> bool:
-    """Print the figures of the group; return whether all flights of each carrier are counted exactly."""
+    """Print the figures of the group; return whether the number of flights is right for each carrier."""
     if taken_over_s is None:
         say("taken over: the other consumers found no flights left")
     else:
@@ -164,7 +166,7 @@ def verdict(
 
 
 def _kill_at_work(process: subprocess.Popen[bytes], counts: Counts, books: Books, flights: int) -> float:
-    """Kill the consumer once it has handled a tenth of its share; return the time of the kill."""
+    """Kill a consumer once it has handled a tenth of its share; return the time of the kill."""
     tenth = max(1, flights // len(CONSUMERS) // 10)
 
     def is_at_work() -> bool:
@@ -186,7 +188,9 @@ def _has_all(counts: Counts, books: Books, flights: int) -> bool:
 
 
 def _owners(client: Client, consumers: Sequence[str]) -> Owners | None:
-    """Return the partitions of each consumer; None until exactly these consumers share them."""
+    """Return the partitions of each consumer; None until the group has exactly these consumers and each has
+    its share.
+    """
     try:
         group = client.groups.describe(GROUP)
     except RaftlogError:
@@ -218,7 +222,9 @@ def _begin(process: subprocess.Popen[bytes]) -> None:
 
 
 def _until(look: Callable[[], Found | None], what: str) -> Found:
-    """Call ``look`` until its result is true, and return the result. Raises ``GroupFailed``."""
+    """Call ``look`` until its result is true, and return this result. Raises ``GroupFailed`` after a time
+    limit.
+    """
     deadline = time.monotonic() + LIMIT_S
     while not (found := look()):
         if time.monotonic() > deadline:
@@ -231,7 +237,7 @@ def _until(look: Callable[[], Found | None], what: str) -> Found:
 def _consumers(
     bootstrap: str, topic: str, books: Books, session_s: int
 ) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
-    """Start three processes, which are killed after the block."""
+    """Start three consumers as processes, which are killed after the block."""
     command = [*command_of("chaos.demo.consumer"), bootstrap, GROUP, topic]
     processes = {
         name: subprocess.Popen([*command, name, str(path), str(session_s)], stdin=subprocess.PIPE)

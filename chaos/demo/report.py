@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def say(text: str) -> None:
-    """Print one line at once."""
+    """Print one line without delay."""
     print(text, flush=True)
 
 

@@ -1,7 +1,7 @@
 """Sends every flight into the log and reads it back; the leader of a partition is killed half-way.
 
-A record that is missing, duplicated, changed or out of order shows in the number of records or in the
-order-sensitive checksum of its key.
+If a record is missing, duplicated, changed or out of order, the number of records or the order-sensitive
+checksum of its key is wrong.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ Row = tuple[str, bytes]
 
 @dataclass(slots=True)
 class Tally:
-    """The number of records, and an order-sensitive checksum per key."""
+    """The number of records, and for each key an order-sensitive checksum of its records."""
 
     records: int = 0
     size_bytes: int = 0
     checksums: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def add(self, key: str, value: bytes) -> None:
-        """Add the next record of a key."""
+        """Add the next record of a key to the count and the checksum."""
         self.records += 1
         self.size_bytes += len(value)
         self.checksums[key] = zlib.crc32(value, self.checksums[key])
@@ -46,7 +46,9 @@ class Tally:
 
 @dataclass(slots=True)
 class Sent:
-    """The sent records, and their outcomes for the client: ``acknowledged`` counts single receipts."""
+    """The records that were sent, and their outcomes for the client. ``acknowledged`` is the number of
+    acknowledged records.
+    """
 
     tally: Tally = field(default_factory=Tally)
     acknowledged: int = 0
@@ -57,7 +59,7 @@ class Sent:
 
 
 async def send(cluster: Cluster, rows: list[Row]) -> Sent:
-    """Create the topic and send all rows; a leader is killed half-way."""
+    """Create the topic and send all flights; a leader is killed half-way."""
     async with AsyncClient(cluster.bootstrap) as client:
         await client.topics.create(TOPIC, partitions=PARTITIONS, replication_factor=3, exist_ok=True)
         say(f"topic {TOPIC!r}: {PARTITIONS} partitions, 3 replicas each")
@@ -65,7 +67,7 @@ async def send(cluster: Cluster, rows: list[Row]) -> Sent:
 
 
 async def produce(client: AsyncClient, rows: list[Row], half_way: Callable[[], Awaitable[object]]) -> Sent:
-    """Send all rows, call a function half-way, and wait for all outcomes."""
+    """Send all rows and wait for all outcomes; call ``half_way`` after half of the rows."""
     sent = Sent()
     receipts: list[PendingReceipt] = []
     began = time.perf_counter()
@@ -103,7 +105,7 @@ def _kill_a_leader(cluster: Cluster) -> int:
 
 
 def read_by_rest(cluster: Cluster) -> Tally:
-    """Read all records, through any broker."""
+    """Read all records through the HTTP API, from any broker."""
     tally = Tally()
     for partition in range(PARTITIONS):
         cluster.leader(TOPIC, partition)
@@ -122,13 +124,13 @@ def read_by_rest(cluster: Cluster) -> Tally:
 
 
 async def read_by_client(bootstrap: str) -> Tally:
-    """Read all records, through the Python client."""
+    """Read all records with the Python client."""
     async with AsyncClient(bootstrap) as client:
         return await read_back(client)
 
 
 async def read_back(client: AsyncClient) -> Tally:
-    """Read all records of the partitions, each partition in order."""
+    """Read all records of all partitions, each partition in order."""
     tally = Tally()
     for number in range(PARTITIONS):
         partition = client.partition(TOPIC, number)

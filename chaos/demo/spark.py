@@ -1,4 +1,4 @@
-"""Adds up the flights of each carrier with Spark, as a stream between topics; its driver is killed.
+"""Adds up the flights of each carrier with Spark, as a stream between topics; Spark's driver is killed.
 
 The query is ``spark_io.examples.carrier_totals``. Its second run continues where the first was killed: the
 totals are right, and the topic has each total once.
@@ -31,7 +31,7 @@ _Total = tuple[int, int, int]  # flights, flights that left, minutes of delay
 
 
 def why_not() -> str | None:
-    """Return why Spark cannot run on this machine, None if it can."""
+    """Return the reason why Spark cannot run on this machine; None if Spark can run."""
     if shutil.which("java") is None:
         return "there is no Java; install a JRE of version 17 or newer, and run the demo again"
     if find_spec("pyspark") is None:
@@ -40,9 +40,9 @@ def why_not() -> str | None:
 
 
 def run(bootstrap: str, topic: str, rows: Sequence[tuple[str, bytes]], directory: Path) -> bool:
-    """Aggregate the flights, and print the figures; return whether all totals are right.
+    """Add up the flights with Spark, and print the figures; return whether all totals are right.
 
-    True without Spark.
+    Returns True if Spark cannot run on this machine.
     """
     reason = why_not()
     if reason is not None:
@@ -67,7 +67,9 @@ def run(bootstrap: str, topic: str, rows: Sequence[tuple[str, bytes]], directory
 
 
 def verdict(found: dict[str, list[_Total]], rows: Sequence[tuple[str, bytes]], took_s: float) -> bool:
-    """Print the figures; return whether the last total of each carrier is right, and no total is repeated."""
+    """Print the figures; return whether the last total of each carrier is right, and whether no total is
+    repeated.
+    """
     wanted = _added(rows)
     right = sum(totals[-1] == wanted.get(carrier) for carrier, totals in found.items())
     count = sum(map(len, found.values()))
@@ -84,7 +86,7 @@ def verdict(found: dict[str, list[_Total]], rows: Sequence[tuple[str, bytes]], t
 
 
 def _start(bootstrap: str, topic: str, directory: Path) -> subprocess.Popen[bytes]:
-    """Start a driver in its own process group, so that its JVM and workers are killed with it."""
+    """Start the driver of Spark in its own process group, so that its JVM and workers are killed with it."""
     command = [sys.executable, "-P", "-m", "spark_io.examples.carrier_totals", "--servers", bootstrap]
     command += ["--flights", topic, "--totals", TOTALS, "--checkpoint", str(directory / "checkpoint")]
     environment = {
@@ -99,7 +101,7 @@ def _start(bootstrap: str, topic: str, directory: Path) -> subprocess.Popen[byte
 
 
 def _kill_at_work(client: Client, driver: subprocess.Popen[bytes]) -> bool:
-    """Kill the driver once its first totals can be read; return whether that was in time."""
+    """Kill the driver once its first totals can be read; return whether the driver was still at work."""
     deadline = time.monotonic() + PATIENCE_S
     while not (seen := _totals(client)) and driver.poll() is None:
         if time.monotonic() > deadline:
@@ -136,7 +138,7 @@ def _kill(driver: subprocess.Popen[bytes]) -> None:
 
 
 def _totals(client: Client) -> dict[str, list[_Total]]:
-    """Return the totals of each carrier that readers of committed records see, in order."""
+    """Return the totals of each carrier in order, as readers of committed records see them."""
     found: dict[str, list[_Total]] = defaultdict(list)
     for number in range(2):
         partition, offset = client.partition(TOTALS, number), 0

@@ -42,8 +42,8 @@ async def main(settings: Settings) -> None:
 async def _come_and_go(
     settings: Settings, number: int, client: Client, rng: random.Random, ending: asyncio.Event
 ) -> None:
-    """Run copiers one after another; half of them keep the name, and transactional id, of the
-    previous one.
+    """Run copiers one after another. Half of them keep the name and the transactional id of the previous
+    copier.
     """
     process = settings.name.partition("-")[0]
     while not ending.is_set():

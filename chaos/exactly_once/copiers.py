@@ -1,4 +1,4 @@
-"""Members of the group that copies: one with plain HTTP requests, one with the Python client."""
+"""Members of the group that copies: one kind uses plain HTTP requests, one the Python client."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ Headers = dict[str, str]
 
 
 def headers_of(transaction: str, records: int) -> Headers:
-    """Return the headers of each output of one transaction."""
+    """Return the headers of each output of one transaction: they name the input and the transaction."""
     return {TRANSACTION_HEADER: transaction, OF_HEADER: str(records)}
 
 
 @dataclass(slots=True)
 class HttpCopier:
-    """Alternates between polls and ``:execute`` requests.
+    """A copier that alternates between polls and ``:execute`` requests.
 
-    It keeps no state. After an error it aborts its transaction, which may be open, and polls again.
+    The copier keeps no state. After an error it aborts its transaction, which may be open, and polls again.
     """
 
     group: str
@@ -58,7 +58,7 @@ class HttpCopier:
         return f"{self.group}-{self.name}"
 
     async def run(self) -> None:
-        """Copy until this is cancelled."""
+        """Copy until this task is cancelled."""
         may_be_open = False
         while True:
             try:
@@ -77,12 +77,12 @@ class HttpCopier:
                 await asyncio.sleep(self.client.rng.uniform(*PAUSE_S))
 
     async def leave(self) -> None:
-        """Leave the group; after an error its session ends by itself."""
+        """Leave the group. If the request fails, the member's session ends by itself."""
         path = members.LEAVE.at(group=self.group, member=self.name)
         await self.client.call("DELETE", path, None, {}, answer_s=ANSWER_S)
 
     async def _poll(self) -> wire.PolledGroup:
-        """Return records after the committed offsets."""
+        """Poll once; return the records after the committed offsets."""
         body = wire.PollGroup(
             topics=[SOURCE],
             generation=self.generation,
@@ -96,7 +96,7 @@ class HttpCopier:
         return polled
 
     async def _abort(self) -> None:
-        """Abort the transaction of this copier, unless it is committed."""
+        """Abort the open transaction of this copier; does nothing if it is committed."""
         path = transactions.ABORT.at(transaction=self._transactional_id)
         with contextlib.suppress(TransactionNotFound):
             await self.client.call("POST", path, None, {}, answer_s=ANSWER_S)
@@ -126,7 +126,7 @@ class HttpCopier:
         )
 
     async def _ask(self, path: str, body: object) -> bytes:
-        """Send one request once. Raises ``RaftlogError``."""
+        """Send a request with a single attempt. Raises ``RaftlogError``."""
         sent = {"Content-Type": media_types.JSON}
         _, found, _ = await self.client.call("POST", path, msgspec.json.encode(body), sent, answer_s=ANSWER_S)
         return found
@@ -139,7 +139,7 @@ def _output(number: int, message: Message, sent: Headers) -> dict[str, object]:
 
 @dataclass(slots=True)
 class ClientCopier:
-    """Runs the loop that the documentation shows."""
+    """A copier that runs the loop which the documentation shows for the Python client."""
 
     group: str
     name: str
@@ -147,7 +147,7 @@ class ClientCopier:
     errors: Counter[str] = field(default_factory=Counter)
 
     async def run(self) -> None:
-        """Copy until this is cancelled; then leave."""
+        """Copy until this task is cancelled; then leave the group."""
         while True:
             try:
                 await self._copy_all()
@@ -156,7 +156,7 @@ class ClientCopier:
                 await asyncio.sleep(PAUSE_S[1])
 
     async def leave(self) -> None:
-        """Return at once: ``run`` has left the group."""
+        """Return at once, because ``run`` has left the group."""
 
     async def _copy_all(self) -> None:
         async with (

@@ -16,7 +16,7 @@ OF_HEADER: Final = "of"  # the number of records of this transaction
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One record of the source."""
+    """The place of one record in the source topic."""
 
     partition: int
     offset: int
@@ -41,10 +41,10 @@ class Copy:
 
 
 def new_transaction() -> str:
-    """Return a number for one attempt that was never used before."""
+    """Return a new number for one attempt of a transaction. No two attempts have equal numbers."""
     return os.urandom(8).hex()
 
 
 def output_of(number: int) -> str:
-    """Return the topic of the record with this number in its transaction."""
+    """Return the output topic for the record at this place in its transaction."""
     return OUTPUTS[number % len(OUTPUTS)]

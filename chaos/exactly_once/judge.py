@@ -1,4 +1,6 @@
-"""Checks that each input has exactly one visible output, and each visible transaction all its records."""
+"""Checks that each input has exactly one visible output, and that all records of a transaction are visible if
+one is.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from chaos.exactly_once.copies import Copy, Input
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Counts of a run; ``examples`` has some inputs and transactions for each count that should be zero."""
+    """The counts of a run. For each count that should be zero, ``examples`` has some inputs and
+    transactions.
+    """
 
     transactions: int
     records: int

@@ -1,7 +1,7 @@
 """Reads the outputs as committed records, with an HTTP request and the record code of kafka-python.
 
-Neither the client nor the record code of raftlog is used, so an error there cannot hide an error in the
-brokers. Needs kafka-python, which the extra ``dev`` has.
+The client and the record code of raftlog are not used, so an error there cannot hide an error in the brokers.
+Needs kafka-python, which the extra ``dev`` installs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ with warnings.catch_warnings():
 
 
 def read_copies(url: str, topics: Sequence[str], partitions: int) -> Iterator[Copy]:
-    """Read all copies that readers of committed records see, through one broker. Raises ``OSError``."""
+    """Read all outputs that readers of committed records see, through one broker. Raises ``OSError``."""
     for topic in topics:
         for partition in range(partitions):
             yield from _read_partition(url, topic, partition)

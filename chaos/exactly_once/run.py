@@ -43,12 +43,12 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 
 
 class CopyingFailed(Exception):
-    """The group made no progress, or a transaction stays open; the message says which."""
+    """The group made no progress, or a transaction stays open. The message says which of the two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The verdict and the counts of a run."""
+    """The verdict and the counts of one run."""
 
     verdict: Verdict
     inputs: int
@@ -60,7 +60,7 @@ class Run:
 
 @dataclass(slots=True)
 class _Killer:
-    """Kills brokers and copying processes, one after another, and restarts them."""
+    """Kills brokers and copying processes, one after another, and starts them again."""
 
     cluster: Cluster
     crowd: Crowd
@@ -71,7 +71,9 @@ class _Killer:
     failure: BaseException | None = None
 
     def run(self) -> None:
-        """Kill and restart brokers and processes until ``stopping`` is set. ``failure`` keeps an error."""
+        """Kill and restart brokers and processes until ``stopping`` is set. An error ends this, and is kept
+        in ``failure``.
+        """
         try:
             kinds = [self._kill_process, self._kill_broker]  # each kind at least once
             while not self.stopping.wait(self.rng.uniform(*self.pause_s)):
@@ -82,7 +84,7 @@ class _Killer:
 
     @property
     def has_killed_both(self) -> bool:
-        """Whether there was at least one kill of each kind."""
+        """Whether at least one broker and at least one copying process were killed."""
         return len(self.kills) == 2
 
     def _kill_broker(self) -> None:
@@ -108,8 +110,8 @@ def copy_under_faults(
     pause_s: tuple[float, float] = (2.0, 10.0),
     over_s: float = 0.0,
 ) -> Run:
-    """Copy this number of records, with a kill after each pause. Records come over ``over_s``, or all at
-    first.
+    """Copy ``inputs`` records, with a kill after each pause. The records are produced over ``over_s``, or all
+    at the beginning.
 
     Raises ``CopyingFailed`` and ``ClusterFailed``.
     """
@@ -158,7 +160,7 @@ def copy_under_faults(
 
 
 def _fill(cluster: Cluster, inputs: int, over_s: float) -> frozenset[Input]:
-    """Produce the inputs; return the acknowledged records, which are all."""
+    """Produce the inputs; return the acknowledged records, which are all of them."""
     began = time.monotonic()
     sent = []
     with (
@@ -174,7 +176,7 @@ def _fill(cluster: Cluster, inputs: int, over_s: float) -> frozenset[Input]:
 
 
 def _wait_until_copied(cluster: Cluster, inputs: Set[Input], killer: _Killer) -> None:
-    """Wait until the committed offsets cover all inputs."""
+    """Wait until the committed offsets of the group cover all inputs."""
     ends: dict[int, int] = {}
     for each in inputs:
         ends[each.partition] = max(ends.get(each.partition, 0), each.offset + 1)
@@ -196,7 +198,7 @@ def _wait_until_copied(cluster: Cluster, inputs: Set[Input], killer: _Killer) ->
 
 
 def _committed(cluster: Cluster) -> dict[int, int]:
-    """Return the committed offset of each partition; empty while no broker responds."""
+    """Return the committed offset of each partition; empty if no broker responds."""
     path = groups.OFFSETS.at(group=GROUP) + "?lag=false"
     for url in cluster.urls:
         try:
@@ -208,7 +210,7 @@ def _committed(cluster: Cluster) -> dict[int, int]:
 
 
 def _held_back(cluster: Cluster) -> list[Look]:
-    """Return looks at the output partitions whose readers do not reach the end."""
+    """Return a look at each output partition in which a transaction holds readers back from the end."""
     return [look for topic in OUTPUTS for look in held_back(cluster.urls[0], topic, OUTPUT_PARTITIONS)]
 
 
@@ -217,7 +219,9 @@ def _get(url: str, kind: type[Body]) -> Body:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run, and return the exit status: 1 if records were lost or duplicated, transactions torn or open."""
+    """Run the copying. Return the exit status: 1 if records were lost or duplicated, or transactions torn or
+    left open.
+    """
     seed = int(arguments[1]) if len(arguments) > 1 else secrets.randbits(32)
     print(f"seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="raftlog-exactly-once-") as name:

@@ -1,4 +1,6 @@
-"""Gives faults the cluster under test and all means to affect it."""
+"""Gives faults access to the cluster under test and to all means (proxies, disks, namespaces) that can affect
+it.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class NoTarget(Exception):
 
 @dataclass(slots=True)
 class Arena:
-    """The cluster and the means of faults. Means that this machine does not have are None or empty."""
+    """The cluster under test, and the means of faults to affect it. A means that this machine does not have
+    is None or empty.
+    """
 
     cluster: ClusterView
     topic: str = field(default_factory=lambda: f"chaos-{secrets.token_hex(4)}")
@@ -75,7 +79,9 @@ class Arena:
 
     @contextmanager
     def hold_partition(self, draw: Draw) -> Iterator[bodies.PartitionDescription]:
-        """Hold a partition with all replicas: no other fault moves it in the block. Raises ``NoTarget``."""
+        """Reserve a partition with all its replicas until the block ends: no other fault moves it. Raises
+        ``NoTarget``.
+        """
         whole = [
             row
             for row in self.partitions().values()
@@ -95,14 +101,14 @@ class Arena:
 
     @property
     def free(self) -> list[int]:
-        """Ids of the running brokers that no fault holds."""
+        """Ids of the running brokers that no fault has reserved."""
         running = self.cluster.running
         with self._lock:
             return [broker for broker in running if broker not in self._held]
 
     @property
     def abandoned(self) -> list[int]:
-        """Ids of brokers whose processes have ended although no fault holds them.
+        """Ids of brokers whose processes have ended although no fault has reserved them.
 
         Empty for a remote cluster.
         """
@@ -112,9 +118,9 @@ class Arena:
             return [broker for broker in self.cluster.ended_processes if broker not in self._held]
 
     def bring_back(self, broker: int) -> None:
-        """Start a broker again if the fault that has just ended has ended its process.
+        """Start a broker again if the fault that has just ended has also ended the broker's process.
 
-        A broker that was starting during the fault may be about to end, until it responds.
+        Waits until the broker responds: a broker that was starting during the fault may still end.
         """
         deadline = time.monotonic() + LIMIT_S
         while broker in self.processes.running and time.monotonic() < deadline:
@@ -125,12 +131,16 @@ class Arena:
             self.processes.launch(broker)
 
     def partitions(self) -> dict[int, bodies.PartitionDescription]:
-        """Return the state of all partitions, from the first broker that responds; empty if none does."""
+        """Return the state of all partitions, from the first broker that responds; empty if no broker
+        responds.
+        """
         rows = self._listed(partitions.LIST.at(topic=self.topic), bodies.PartitionDescription)
         return {row.partition: row for row in rows}
 
     def _listed(self, path: str, kind: type[Item]) -> list[Item]:
-        """Return the first thousand items, from the first broker that responds; empty if none does."""
+        """Return the first thousand items of a list, from the first broker that responds; empty if no broker
+        responds.
+        """
         for broker in self.free:
             try:
                 found = self.cluster.get(f"{path}?limit=1000", broker=broker, answer_s=ANSWER_S)
@@ -140,7 +150,7 @@ class Arena:
         return []
 
     def unhealthy(self) -> str | None:
-        """Return the first defect of the cluster, as a text; None if the cluster is healthy.
+        """Return the first problem of the cluster as a text; None if the cluster is healthy.
 
         A disk may be lost only while no replica lacks records. Replicas of internal topics count, too: the
         replicas of a broker that has lost its disk open one after another.
@@ -188,7 +198,7 @@ class Arena:
 
 @dataclass(slots=True)
 class Draw:
-    """The choices of one fault: from its seed, unless the scenario names a target."""
+    """The random choices of one fault: drawn from the fault's seed, unless the scenario names a target."""
 
     arena: Arena
     seed: int
@@ -199,9 +209,9 @@ class Draw:
         self.rng = random.Random(self.seed)
 
     def broker(self, among: Callable[[], Sequence[int]] | None = None) -> int:
-        """Return the broker named by the target, or a random free broker: half of the time a leader.
+        """Return the broker that the scenario names, or a random running broker that no fault has reserved.
 
-        Raises ``NoTarget``.
+        Half of the random choices are among leaders. Raises ``NoTarget``.
         """
         free = self.arena.free if among is None else among()
         if not free:
@@ -221,5 +231,5 @@ class Draw:
         return sorted(broker for broker in found if broker is not None and broker in free)
 
     def some_brokers(self, count: int) -> list[int]:
-        """Return this number of brokers, running or not."""
+        """Return ``count`` random brokers, running or not."""
         return sorted(self.rng.sample(self.arena.cluster.brokers, count))

@@ -1,6 +1,6 @@
-"""Limits the CPU of one process, by control groups of Linux (version 1).
+"""Limits the CPU time of one process, by control groups of Linux (version 1).
 
-Decides: the group of the process while it is limited, and the count of its waits.
+Decides: the control group of the process while it is limited, and how often it had to wait.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ Hits = Callable[[], int]
 
 
 def missing() -> str | None:
-    """Return why no process can be limited on this machine, and the remedy; None if one can."""
+    """Return the reason why no process can be limited on this machine, and the remedy; None if processes can
+    be limited.
+    """
     if sys.platform != "linux":
         return "control groups need Linux: run chaos in Docker (--privileged)"
     if os.geteuid() != 0:
@@ -40,7 +42,10 @@ def missing() -> str | None:
 
 @contextmanager
 def limited_cpu(pid: int, percent: int) -> Iterator[Hits]:
-    """Limit the process to this percentage of one CPU during the block; yields a count of its waits."""
+    """Limit a process to a percentage of one CPU during the block.
+
+    Yields a function that returns how often the process had to wait.
+    """
     with _group(str(pid)) as group:
         (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
         (group / QUOTA).write_text(str(PERIOD_US * percent // 100))
@@ -49,13 +54,13 @@ def limited_cpu(pid: int, percent: int) -> Iterator[Hits]:
 
 
 def _rows(path: Path) -> dict[str, int]:
-    """Return the lines of a file, each with a name and a number."""
+    """Return the numbers in a file by name; each line has a name and a number."""
     return {name: int(number) for name, number in map(str.split, path.read_text().splitlines())}
 
 
 @contextmanager
 def _group(name: str) -> Iterator[Path]:
-    """Create a group for this process, and remove it after the block, when it has no members."""
+    """Create a control group for this process, and remove it after the block, when it has no members."""
     group = HIERARCHY / f"raftlog-chaos-{os.getpid()}-{name}"
     group.mkdir()
     try:
@@ -66,8 +71,8 @@ def _group(name: str) -> Iterator[Path]:
 
 @contextmanager
 def _member(group: Path, pid: int) -> Iterator[None]:
-    """Put the process into this group during the block, and into the parent group afterwards, if it still
-    runs.
+    """Move the process into this control group during the block, and into the parent group afterwards if it
+    still runs.
     """
     (group / PROCESSES).write_text(str(pid))
     try:

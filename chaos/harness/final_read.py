@@ -1,4 +1,4 @@
-"""Reads every partition from the log of every broker that has a replica of it, at the end of a run.
+"""Reads every partition from every broker that has a replica of it, at the end of a run.
 
 A broker serves reads of the partitions that it leads, so leadership is transferred to each replica in turn.
 All replicas must have equal values; differences are anomalies.
@@ -26,7 +26,9 @@ Records = tuple[tuple[int, str], ...]
 
 
 def read_every_broker(arena: Arena, history: History) -> list[Anomaly]:
-    """Append the reads to the history; return replicas that differ. Raises ``ClusterFailed``."""
+    """Append the final reads to the history; return an anomaly for each replica that differs. Raises
+    ``ClusterFailed``.
+    """
     found = []
     topic = arena.topic
     with Client(arena.cluster.bootstrap) as admin:
@@ -61,7 +63,7 @@ def _lead(admin: Client, topic: str, partition: int, broker: int) -> None:
 
 
 async def _read(url: str, topic: str, partition: int, process: int) -> list[Poll]:
-    """Read from the start to the end."""
+    """Read a partition from its start to its end, through the broker at ``url``."""
     polls: list[Poll] = []
     offset, end, deadline = 0, -1, time.monotonic() + LIMIT_S
     async with HttpClient([url], topic, random.Random(0)) as client:

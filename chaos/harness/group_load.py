@@ -1,7 +1,7 @@
-"""Runs a consumer group beside the producers: members that come and leave during the faults.
+"""Runs a consumer group beside the producers: members that join and leave during the faults.
 
-Decides: how many members there are, and what they must have read at the end. Leaves to others: what a member
-does, and the rules for a group (``chaos.consumer_groups``).
+Decides: how many members there are, and which records they must have read at the end. Leaves to others: what
+a member does, and the rules for a group (``chaos.consumer_groups``).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ LIFE_S: Final = 40.0  # average of a member
 
 
 class GroupLoad:
-    """Members and an observer, as processes and a thread, until the block ends."""
+    """The members of the group, as processes, and an observer, as a thread, until the block ends."""
 
     def __init__(self, directory: Path, urls: Sequence[str], topic: str, seed: int, ends_s: float) -> None:
-        """From ``ends_s`` of ``time.monotonic`` on, members do not leave."""
+        """Create the load. Members do not leave after ``ends_s``, a time of ``time.monotonic``."""
         directory.mkdir()
         self._directory = directory
         self._rng = random.Random(seed)
@@ -60,7 +60,9 @@ class GroupLoad:
         self._stack = ExitStack()
 
     def check(self) -> None:
-        """Raise ``ClusterFailed`` if a process of members has ended, because the load is then incomplete."""
+        """Raise ``ClusterFailed`` if a process with members has ended, because the load is then
+        incomplete.
+        """
         try:
             self._crowd.check()
         except CrowdFailed as error:
@@ -68,7 +70,7 @@ class GroupLoad:
 
     @property
     def has_ended(self) -> bool:
-        """Whether ``check`` raises."""
+        """Whether a process with members has ended, so that ``check`` raises."""
         try:
             self.check()
         except ClusterFailed:
@@ -76,9 +78,9 @@ class GroupLoad:
         return False
 
     def drain(self, history: History) -> list[Anomaly]:
-        """Wait until all acknowledged records are committed; return all violations.
+        """Wait until the group has committed all acknowledged records; return all violations.
 
-        Raises ``ClusterFailed``.
+        Raises ``ClusterFailed`` if this takes too long.
         """
         try:
             eventually(
@@ -103,8 +105,9 @@ class GroupLoad:
         return not self._uncommitted(history)
 
     def _uncommitted(self, history: History) -> dict[int, tuple[int, int]]:
-        """Return by partition the committed offset, and the wanted offset, which is above all acknowledged
-        ones.
+        """Return the committed offset and the wanted offset of each partition that is behind.
+
+        The wanted offset is above all acknowledged records.
         """
         ends: dict[int, int] = {}
         for send in history.sends:

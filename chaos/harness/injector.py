@@ -1,9 +1,9 @@
 """Begins and ends the faults of a scenario while the cluster is under load.
 
-Decides: when a fault may begin. A damage waits until all other faults have ended and the cluster is healthy.
-Later faults are delayed by the same time, and left out once the time of the scenario has passed. Each fault
-has a thread, so that a long fault delays no other, except faults that must be alone. In a scenario with
-``one_by_one`` each fault waits like a damage, and none is left out.
+Decides: when a fault may begin. A fault that is a damage waits until all other faults have ended and the
+cluster is healthy. Later faults are delayed by the time of this wait, and left out once the time of the
+scenario has passed. Each fault has a thread, so that a long fault does not delay another, except faults that
+must be alone. In a scenario with ``one_by_one`` each fault waits like a damage, and no fault is left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from raftlog.testing.waits import LIMIT_S
 
 
 class Injector:
-    """Carries out one scenario. ``start_s`` is the time of ``time.monotonic`` at which the run began."""
+    """Carries out the faults of one scenario. ``start_s`` is the time of ``time.monotonic`` at which the run
+    began.
+    """
 
     def __init__(self, arena: Arena, scenario: Scenario, start_s: float) -> None:
         self.injected: list[Injected] = []
@@ -39,7 +41,9 @@ class Injector:
         return sorted(name for thread, name in [*self._active.items()] if thread.is_alive())
 
     def run(self) -> None:
-        """Carry out all faults. Returns when the last has ended and the time of the scenario has passed."""
+        """Carry out all faults. Returns when the last fault has ended and the time of the scenario has
+        passed.
+        """
         begin_s = time.monotonic()
         end_s = begin_s + self._scenario.seconds
         for planned in self._scenario.faults:
@@ -64,11 +68,11 @@ class Injector:
         self._join()
 
     def give_up(self) -> None:
-        """Begin no more faults, and end those in effect early; ``run`` returns soon."""
+        """Begin no more faults, and end the faults in effect early; ``run`` then returns soon."""
         self._ending.set()
 
     def stop(self) -> None:
-        """End all faults early."""
+        """End all faults early, and wait for their threads."""
         self.give_up()
         self._join()
 
@@ -110,7 +114,7 @@ class Injector:
         )
 
     def _carry_out(self, steps: Steps, seconds: float) -> tuple[str, int]:
-        """Carry out a fault; returns its target and its effects."""
+        """Begin a fault, wait ``seconds``, and end it; return its target and the number of its effects."""
         target = next(steps)
         self._ending.wait(seconds)
         try:

@@ -1,8 +1,8 @@
 """Runs every link of the cluster through its own proxy of a toxiproxy server, which changes connections.
 
-A link has a direction: broker 1 dials broker 2 through another proxy than broker 2 dials broker 1, and each
-broker has one proxy for its clients. Frames from 1 to 2 travel on the connection that 1 dialled, so cutting
-one proxy cuts one direction.
+A link has a direction: broker 1 connects to broker 2 through another proxy than broker 2 to broker 1, and
+each broker has one proxy for its clients. Frames from 1 to 2 travel on the connection that 1 has opened, so
+cutting one proxy cuts one direction.
 
 Needs the server of toxiproxy 2.x (``toxiproxy-server``); ``missing`` says how to install it. If a server that
 this process started hangs, it is restarted (``ProxyServer``) with the cuts and toxics of the active faults.
@@ -55,14 +55,16 @@ class Link:
 
 
 def find_server() -> Path | None:
-    """Find the program: in the environment variable TOXIPROXY_SERVER, in PATH, or of ``go install``."""
+    """Find the program of the server: in the environment variable TOXIPROXY_SERVER, in PATH, or where ``go
+    install`` puts it.
+    """
     named = os.environ.get("TOXIPROXY_SERVER")
     candidates = (named and shutil.which(named), shutil.which(SERVER), Path(".cache", SERVER))
     return next((Path(found).absolute() for found in candidates if found and Path(found).exists()), None)
 
 
 def missing() -> str | None:
-    """Return why there are no proxies on this machine, and the remedy; None if there are."""
+    """Return the reason why there are no proxies on this machine, and the remedy; None if proxies can run."""
     if find_spec("toxiproxy") is None:
         return f"a library is missing: {install_command('chaos')}"
     if shutil.which("ss") is None:
@@ -85,12 +87,12 @@ class _Toxic:
 class Links:
     """The proxies of a running server, which are named ``1-to-2`` and, for clients, ``0-to-2``.
 
-    All methods raise ``LinksFailed``. Processes reach the proxies at ``host``. Requests to the server only
-    apply ``_cuts`` and ``_toxics``.
+    All methods raise ``LinksFailed``. Brokers and clients reach the proxies at ``host``. Requests to the
+    server only apply the state in ``_cuts`` and ``_toxics``.
     """
 
     def __init__(self, server: Toxiproxy, host: str, own: ProxyServer | None = None) -> None:
-        """``own``: the process of the server, if this process started it."""
+        """``own`` is the process of the server if this process started it, otherwise None."""
         self.host = host
         self.restarts = 0  # restarts of a server that hung; each ends all connections
         self.own = own
@@ -102,7 +104,7 @@ class Links:
 
     @property
     def all(self) -> list[Link]:
-        """All links, the links of clients first."""
+        """All links of the cluster; the links of clients come first."""
         return sorted(self._ports)
 
     def port(self, link: Link) -> int:
@@ -114,7 +116,9 @@ class Links:
         return f"http://{self.host}:{self.port(Link(0, broker))}"
 
     def between(self, one: Collection[int], other: Collection[int]) -> list[Link]:
-        """Return both directions of each pair of two sets of brokers."""
+        """Return the links, in both directions, between each broker in ``one`` and each broker in
+        ``other``.
+        """
         return [
             link
             for link in self.all
@@ -122,7 +126,7 @@ class Links:
         ]
 
     def cut(self, links: Sequence[Link]) -> int:
-        """End the connections of links and refuse new ones; returns how many connections ended."""
+        """End the connections of links and refuse new connections; return how many connections ended."""
         with self._lock:
             for link in links:
                 self._cuts[link] += 1
@@ -141,7 +145,7 @@ class Links:
                     self._enable(link, True)
 
     def add_toxic(self, link: Link, name: str, kind: str, stream: str, **attributes: int) -> None:
-        """Add a named toxic of toxiproxy to the bytes ``upstream`` or ``downstream``."""
+        """Add a toxic of toxiproxy with a name to a link, for the bytes ``upstream`` or ``downstream``."""
         toxic = self._toxics[link, name] = _Toxic(kind, stream, attributes)
         try:
             self._ask(lambda: _add(link, name, toxic))
@@ -155,7 +159,9 @@ class Links:
         self._ask(lambda: _remove(link, name))
 
     def connections(self, links: Iterable[Link]) -> dict[str, int]:
-        """Return open connections of these links' sources, and the bytes that each has passed."""
+        """Return the sources of open connections on these links, with the number of bytes that each
+        connection has passed.
+        """
         ports = " or ".join(f"sport = :{self._ports[link]}" for link in links)
         command = ["ss", "-tinHO", "state", "established", f"( {ports} )"]
         shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout
@@ -168,10 +174,11 @@ class Links:
         self._ask(lambda: _enable(link, enabled))
 
     def _ask(self, request: Callable[[], None]) -> None:
-        """Send a request; restart a server that hangs.
+        """Send a request to the server; restart the server if it hangs.
 
-        When a toxic is removed from a connection that has ended, the server may wait for it forever, and then
-        answers no request about this proxy, or 503 without JSON (its issues 427 and 558).
+        When a toxic is removed from a connection that has ended, the server may wait for this connection
+        forever. It then answers no request about the proxy, or answers 503 without JSON (issues 427 and 558
+        of toxiproxy).
         """
         from toxiproxy.exceptions import InvalidToxic
 
@@ -228,7 +235,7 @@ def _remove(link: Link, name: str) -> None:
 
 
 def _check(answer: object, url: str) -> None:
-    """Check that the response to a change has the new state."""
+    """Raise ``LinksFailed`` unless the response to a change shows the new state."""
     if not isinstance(answer, dict) or "name" not in answer:
         raise ValueError(f"{url}: {answer}")
 
@@ -249,7 +256,8 @@ def attach(api: str) -> Links:
 def started(directory: Path, upstreams: Mapping[Link, str], host: str = "127.0.0.1") -> Iterator[Links]:
     """Run a proxy server with a proxy for each link, until the block ends. Raises ``LinksFailed``.
 
-    ``upstreams`` has the real address of each link's target; ``host`` is the address of the proxies.
+    ``upstreams`` has the real address of each link's target; ``host`` is the address on which the proxies
+    listen.
     """
     from toxiproxy import Toxiproxy
 
@@ -282,11 +290,11 @@ def _link(name: str) -> Link:
 
 
 class ServerFailed(Exception):
-    """The server did not start."""
+    """The proxy server did not start."""
 
 
 class ProxyServer:
-    """A process whose proxies listen on consecutive ports of ``host``; a restart keeps the ports."""
+    """A server process whose proxies listen on consecutive ports of ``host``; a restart keeps the ports."""
 
     def __init__(self, program: Path, log: Path, host: str, upstreams: Mapping[str, str]) -> None:
         """``upstreams`` has the address behind each proxy, by the name of the proxy."""
@@ -299,12 +307,12 @@ class ProxyServer:
 
     @property
     def pid(self) -> int:
-        """The id of the running process."""
+        """The process id of the running server."""
         assert self._process is not None, "the server has not been started"
         return self._process.pid
 
     def start(self) -> None:
-        """Start the server; returns once all proxies listen. Raises ``ServerFailed``."""
+        """Start the server; return once all proxies listen. Raises ``ServerFailed``."""
         from toxiproxy import Toxiproxy
 
         with self._log.open("ab") as log:
@@ -330,7 +338,7 @@ class ProxyServer:
         self.start()
 
     def stop(self) -> None:
-        """Kill the server."""
+        """Kill the process of the server."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

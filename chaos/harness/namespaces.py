@@ -77,7 +77,9 @@ class NamespacesFailed(Exception):
 
 
 def missing() -> str | None:
-    """Return why there are no network namespaces on this machine, and the remedy; None if there are."""
+    """Return the reason why there are no network namespaces on this machine, and the remedy; None if they can
+    be used.
+    """
     if sys.platform != "linux":
         return "network namespaces need Linux: run chaos in Docker (--privileged)"
     if os.geteuid() != 0:
@@ -99,7 +101,9 @@ def missing() -> str | None:
 
 
 def is_hub() -> bool:
-    """Return whether this process has entered a hub. False for its child processes."""
+    """Return whether this process has entered a hub by ``enter_hub``. Returns False in its child
+    processes.
+    """
     return os.environ.get(HUB_VARIABLE) == str(os.getpid())
 
 
@@ -118,7 +122,7 @@ def enter_hub() -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Packets of TCP and UDP in one direction; None matches all."""
+    """Packets of TCP and UDP in one direction. A source or target of None matches all addresses."""
 
     source: str | None = None
     target: str | None = None
@@ -127,7 +131,9 @@ class Flow:
 
 
 class Drop:
-    """A rule that drops packets until it is stopped. Several rules may match a packet; each counts it."""
+    """A rule that drops packets until it is stopped. If several rules match a packet, each of them counts
+    it.
+    """
 
     def __init__(self, flow: Flow, percent: int) -> None:
         added = _rules(_run("nft", "-j", "-e", "add", "rule", *CHAIN, *_expression(flow, percent)))
@@ -144,7 +150,7 @@ class Drop:
         raise NamespacesFailed(f"nftables has no rule with handle {self._handle}")
 
     def stop(self) -> int:
-        """Remove the rule; returns how many packets were dropped."""
+        """Remove the rule; return the number of packets that it has dropped."""
         packets = self.packets()
         if self._last is None:
             _run("nft", "delete", "rule", *CHAIN, "handle", str(self._handle))
@@ -179,17 +185,17 @@ class Namespaces:
         self._undo = ExitStack()
 
     def address(self, broker: int) -> str:
-        """Return the address of a broker, for all others and for the hub."""
+        """Return the address at which other brokers and the hub reach a broker."""
         return f"10.77.0.{broker}"
 
     def command(self, broker: int) -> list[str]:
-        """Return the prefix of a command that runs in a broker's namespace; the process id does not
-        change.
+        """Return the words to put before a command, so that it runs in a broker's namespace; its process id
+        does not change.
         """
         return _inside(self._holders[broker].pid)
 
     def drop(self, flow: Flow, percent: int = 100) -> Drop:
-        """Drop packets that cross the bridge, or a random percentage of them, without notice.
+        """Drop packets that cross the bridge, all or a random percentage of them; their senders get no error.
 
         Packets from the hub to itself do not cross the bridge.
         """
@@ -198,11 +204,11 @@ class Namespaces:
         return Drop(flow, percent)
 
     def unplug(self, broker: int) -> None:
-        """Take a broker's link down: its packets vanish, its connections stay open."""
+        """Disable the network link of a broker: packets are lost, and connections stay open."""
         _run("ip", "link", "set", _interface(broker), "down")
 
     def plug(self, broker: int) -> None:
-        """Undo ``unplug``."""
+        """Enable the network link of a broker again after ``unplug``."""
         _run("ip", "link", "set", _interface(broker), "up")
 
     def __enter__(self) -> Self:
@@ -234,7 +240,9 @@ class Namespaces:
         return [holder.stdin.fileno() for holder in self._holders.values() if holder.stdin is not None]
 
     def _hold(self, *prefix: str, pipes: Sequence[int] = ()) -> subprocess.Popen[str]:
-        """Start a holder in this namespace, or in the namespace of a prefix; it keeps these pipes open."""
+        """Start a holder in this namespace, or in the namespace that a prefix selects; the holder keeps
+        ``pipes`` open.
+        """
         holder = subprocess.Popen(
             [*prefix, "sh", "-c", HOLDER],
             stdin=subprocess.PIPE,
@@ -281,13 +289,15 @@ class _Output(msgspec.Struct):
 
 
 def _rules(text: str) -> list[_Rule]:
-    """Return the rules that ``nft -j`` has listed or added."""
+    """Return the rules in the output of ``nft -j``, which has listed or added them."""
     items = [item.add or item for item in msgspec.json.decode(text, type=_Output).nftables]
     return [item.rule for item in items if item.rule is not None]
 
 
 def _expression(flow: Flow, percent: int) -> list[str]:
-    """Return the expression that matches packets of a flow, counts them, and marks them to be dropped."""
+    """Return the nftables expression that matches packets of a flow, counts them, and marks the packets to be
+    dropped.
+    """
     words = "meta protocol ip meta l4proto { tcp, udp }"
     if flow.source is not None:
         words += f" ip saddr {flow.source}"
@@ -341,7 +351,7 @@ def _end(holder: subprocess.Popen[str]) -> None:
 
 
 def _run(*command: str, text: str = "") -> str:
-    """Run a program with ``text`` as input; return its output. Raises ``NamespacesFailed``."""
+    """Run a command with ``text`` as its input; return its output. Raises ``NamespacesFailed``."""
     try:
         done = subprocess.run(
             command, input=text, capture_output=True, text=True, check=False, timeout=WAIT_S

@@ -45,7 +45,7 @@ class PowerFailed(Exception):
 
 
 def missing() -> str | None:
-    """Return why power losses do not work on this machine, and the remedy; None if they do."""
+    """Return the reason why power losses do not work on this machine, and the remedy; None if they work."""
     if sys.platform != "linux":
         return "power loss needs Linux: run chaos in Docker (--privileged)"
     if os.geteuid() != 0:
@@ -67,7 +67,7 @@ def missing() -> str | None:
 
 
 class PowerDisk:
-    """A disk at ``directory``, which is created if it is missing. Empty at first."""
+    """A disk at ``directory``, which is created if it is missing. A new disk is empty."""
 
     def __init__(self, directory: Path, size_mb: int) -> None:
         self.directory = directory
@@ -93,13 +93,13 @@ class PowerDisk:
             self.sync()
 
     def sync(self) -> None:
-        """Write all data that is in memory only to the disk."""
+        """Write all unsynced data to the disk."""
         _run("sync", "--file-system", str(self.directory))
 
     def lose_power(self) -> None:
-        """Lose power: from now on all calls fail, and data that was not synced is lost.
+        """Cut the power of the disk: from now on all calls fail, and data that was not synced is lost.
 
-        The caller ends the processes that use the disk, and calls ``restore``.
+        The caller ends the processes that use the disk, and then calls ``restore``.
         """
         files = [Path(found, name) for found, _, names in os.walk(self.directory) for name in names]
         descriptor = os.open(self.directory, os.O_RDONLY)
@@ -110,7 +110,8 @@ class PowerDisk:
         self._files_before = _sizes(files)  # sizes in memory: files still grew until the call above
 
     def restore(self) -> dict[Path, int]:
-        """Mount the disk again; return the files that the power loss cut or removed, with the lost bytes.
+        """Mount the disk again; return the files that the power loss cut or removed, with the number of lost
+        bytes.
 
         Raises ``PowerFailed``, also if a process still uses the disk.
         """

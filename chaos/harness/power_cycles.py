@@ -1,10 +1,10 @@
 """Cuts the power of real brokers under load: ``python -m chaos.harness.power_cycles --cycles 200 --seed 7``.
 
-Three brokers, each with its data directory on a ``PowerDisk``. In each cycle one, two or all of them lose
-their power at a random moment, sometimes once more while they recover; then they start again. At the end the
-history of the clients is checked. The exit status is 0 if no record was lost and every broker started, 1
-otherwise (the directory is kept), and 2 if power losses do not work on this machine, or none removed a byte
-from a log.
+There are three brokers, each with its data directory on a ``PowerDisk``. In each cycle one, two or all of
+them lose their power at a random moment, sometimes once more while they recover; then they start again. At
+the end the history of the clients is checked. The exit status is 0 if no record was lost and every broker
+started, and 1 otherwise (the directory is kept). It is 2 if power losses do not work on this machine, or if
+no power loss removed a byte from a log.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ TOPIC: Final = "power"
 PARTITIONS: Final = 3
 DISK_MB: Final = 256
 READY_S: Final = LIMIT_S
-"""Time after a power loss within which a broker must be ready; otherwise it counts as unbootable."""
+"""The longest time from a power loss until a broker is ready. A broker that takes longer counts as unable to
+start.
+"""
 
 
 @dataclass(slots=True)
@@ -53,7 +55,7 @@ class Tally:
 
     @property
     def lost(self) -> int:
-        """Number of acknowledged values that are lost."""
+        """The number of acknowledged values that are lost."""
         return count_lost(self.anomalies)
 
     @property
@@ -63,7 +65,7 @@ class Tally:
 
 
 class PoweredCluster:
-    """Brokers with a ``PowerDisk`` each, during a ``with`` block."""
+    """Brokers whose data directories are on a ``PowerDisk`` each, during a ``with`` block."""
 
     def __init__(self, cluster: Cluster, size_mb: int = DISK_MB) -> None:
         self.cluster = cluster
@@ -73,9 +75,10 @@ class PoweredCluster:
         }
 
     def lose_power(self, brokers: Sequence[int]) -> int:
-        """Turn these brokers off together, and restore their disks; return the lost bytes of logs.
+        """Cut the power of these brokers at one moment, and restore their disks; return how many bytes of
+        logs were lost.
 
-        No process continues after its disk has failed: it is stopped first, as by a real power loss.
+        A broker's process is paused before its disk fails, so it does not run without its disk.
         """
         for broker in brokers:
             self.cluster.pause(broker)
@@ -91,7 +94,9 @@ class PoweredCluster:
         )
 
     def keep(self, directory: Path) -> None:
-        """End all brokers and copy their data to ``directory``: disks end with the ``with`` block."""
+        """End all brokers and copy their data to ``directory``, because the disks are removed at the end of
+        the ``with`` block.
+        """
         for broker in self.cluster.running:
             self.cluster.kill(broker)
         for broker, disk in self.disks.items():
@@ -115,7 +120,7 @@ class PoweredCluster:
 
 
 def run(cycles: int, seed: int, directory: Path, say: Callable[[str], None]) -> tuple[Tally, History]:
-    """Run cycles of power losses under load; ``say`` gets one line for each."""
+    """Run cycles of power losses under load; ``say`` is called with one line for each cycle."""
     rng = random.Random(seed)
     tally = Tally()
     cluster = Cluster(directory / "cluster")
@@ -149,7 +154,9 @@ def create_topic(cluster: Cluster, partitions: int) -> None:
 
 
 def _cycle(powered: PoweredCluster, load: Workload, rng: random.Random, tally: Tally) -> str:
-    """Cut the power once, often of all brokers; each fourth time again while the brokers recover."""
+    """Run one cycle: cut the power of some brokers, often of all. In a quarter of the cycles, cut power a
+    second time while brokers recover.
+    """
     cluster = powered.cluster
     begun_s, before = time.monotonic(), tally.bytes_lost
     time.sleep(rng.uniform(0, 0.6))
@@ -178,7 +185,7 @@ def _cycle(powered: PoweredCluster, load: Workload, rng: random.Random, tally: T
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line."""
+    """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m chaos.harness.power_cycles")
     parser.add_argument("--cycles", type=int, default=20, help="power losses under load (20)")
     parser.add_argument("--seed", type=int, default=None, help="of moments and brokers (random)")

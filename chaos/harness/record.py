@@ -1,4 +1,4 @@
-"""Defines the record of a run, as written to ``report.json``. Times are seconds since the run began."""
+"""Defines the record of a run, which is written to ``report.json``. Times are seconds since the run began."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from chaos.harness.scenario import Scenario
 
 
 class Ability(msgspec.Struct, frozen=True, kw_only=True):
-    """A requirement of faults: a program, a right, a kernel feature."""
+    """A requirement of faults (a program, a right, a kernel feature), and whether this machine has it."""
 
     name: str
     is_there: bool
@@ -16,7 +16,7 @@ class Ability(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Injected(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault as it was carried out."""
+    """A fault as it was carried out: its times, its target and its effects."""
 
     fault: str
     target: str  # "broker 2", "link 2 -> 1", "clients of broker 3"
@@ -27,7 +27,9 @@ class Injected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leadership(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of leader: the leader of a partition from this time on; None without a leader."""
+    """A change of leader: the leader of a partition from this time on; None while the partition has no
+    leader.
+    """
 
     at_s: float
     topic: str
@@ -45,7 +47,7 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShownAnomaly(msgspec.Struct, frozen=True, kw_only=True):
-    """An anomaly and the operations around it, one per line."""
+    """An anomaly, and the operations around it as one line for each."""
 
     kind: str
     partition: int
@@ -54,7 +56,9 @@ class ShownAnomaly(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """Values by their outcome, and lost or duplicated values among the acknowledged."""
+    """The number of values with each outcome, and of lost or duplicated values among the acknowledged
+    values.
+    """
 
     acknowledged: int
     failed: int
@@ -71,7 +75,9 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. ``problems`` are problems of the harness or of brokers, such as a fault without an effect."""
+    """The record of one run. ``problems`` are problems of the harness or of brokers, such as a fault without
+    an effect.
+    """
 
     verdict: str  # valid, invalid or unknown
     command: str

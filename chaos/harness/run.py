@@ -48,7 +48,7 @@ SAMPLE_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The current state of a run, for the summary while it runs."""
+    """The current state of a run, from which the summary on the terminal is made."""
 
     elapsed_s: float
     phase: str
@@ -61,7 +61,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Run:
-    """The state of one run; ``execute`` carries it out."""
+    """One run and its state; ``execute`` carries the run out."""
 
     stage: Stage
     scenario: Scenario
@@ -82,8 +82,8 @@ class Run:
     def execute(self, directory: Path) -> RunRecord:
         """Run the scenario on a new cluster in this directory.
 
-        Every run ends with a record: an error of the harness or of the cluster becomes one of its problems,
-        with its stack, and the verdict is then unknown unless anomalies were found before.
+        Every run ends with a record. An error of the harness or of the cluster becomes one of the record's
+        problems, with its stack; the verdict is then unknown unless anomalies were found before.
         """
         started = datetime.now(UTC)
         try:
@@ -162,10 +162,10 @@ class Run:
 
     @contextmanager
     def _watching(self, arena: Arena, load: Workload, injector: Injector, group: GroupLoad) -> Iterator[None]:
-        """Sample leaders and show progress, on a thread.
+        """Sample leaders and show progress during the block, on a thread.
 
-        Ends the faults if members or a broker end by themselves, because the rest of the run would prove
-        little.
+        Ends the faults if processes of members or of a broker end without a fault, because the rest of the
+        run would prove little.
         """
         ending = threading.Event()
 
@@ -236,9 +236,10 @@ class Run:
 def counted(
     history: History, anomalies: Sequence[Anomaly], injected: Sequence[Injected], start_s: float
 ) -> Counts:
-    """Count values by outcome; quiet are sends during which, and shortly before which, no fault was active.
+    """Count values by outcome. A send is quiet if no fault was active during the send or shortly before it.
 
-    Sends in transactions count as values, but not for the rates: many transactions are aborted on purpose.
+    Sends in transactions count as values, but are left out of the rates, because many transactions are
+    aborted on purpose.
     """
     single = [send for send in history.sends if send.txn is None]
     quiet = [send for send in single if not _is_disturbed(send, injected, start_s)]
@@ -272,7 +273,7 @@ def _ok_rate(sends: Sequence[Send]) -> float:
 
 
 def _without_effect(injected: Sequence[Injected]) -> list[str]:
-    """Return kinds of faults that never had an effect."""
+    """Return the kinds of faults that were injected and never had an effect."""
     effects: dict[str, int] = defaultdict(int)
     for fault in injected:
         effects[fault.fault] += fault.effects

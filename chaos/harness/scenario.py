@@ -15,13 +15,14 @@ SHORT_S: Final = 30.0
 
 
 class InvalidScenario(Exception):
-    """A file is not a scenario; the message names the field."""
+    """A file is not a scenario. The message names the invalid field."""
 
 
 class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
-    """One fault, its start and its duration.
+    """One fault with its start and its duration.
 
-    ``target`` names the affected part, such as ``broker 2`` or ``leader``; without it, ``seed`` draws one.
+    ``target`` names the affected part, such as ``broker 2`` or ``leader``; if it is not given, ``seed`` draws
+    a target.
     """
 
     at_s: float  # since the start of the faults
@@ -40,23 +41,23 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seconds: float  # of the phase with faults
     faults: tuple[PlannedFault, ...]
     one_by_one: bool = False
-    """Each fault waits until the previous one has ended and the cluster is healthy.
+    """True if each fault waits until the previous fault has ended and the cluster is healthy.
 
-    Late faults are not left out: the run lasts until all are injected.
+    Late faults are not left out: the run lasts until all faults were injected.
     """
 
 
 class _Recorded(msgspec.Struct, frozen=True):
-    """The part of ``report.json`` that has the scenario."""
+    """The part of ``report.json`` that contains the scenario."""
 
     scenario: Scenario
 
 
 def drawn(seed: int, *, brokers: int, seconds: float, faults: Sequence[Fault]) -> Scenario:
-    """Draw a scenario of this length from a seed.
+    """Draw a scenario of ``seconds`` from a seed.
 
-    The run has epochs of 20 to 60 s. A quarter of the epochs has no faults; each other epoch has only some
-    kinds, and its own odds: how often faults begin, and how long they last.
+    The run has epochs of 20 to 60 s. A quarter of the epochs has no faults. Each other epoch has only some
+    kinds of faults, and its own odds: how often faults begin, and how long they last.
     """
     rng = random.Random(seed)
     planned: list[PlannedFault] = []

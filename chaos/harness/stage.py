@@ -1,6 +1,6 @@
-"""Opens the cluster of a run: it starts one, or attaches to a running one.
+"""Opens the cluster of a run: starts a new cluster, or attaches to a running cluster.
 
-Decides: which abilities the harness has there, and so which faults can be injected.
+Decides: which abilities the harness has for this cluster, and so which faults can be injected.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class CannotInject(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The cluster of a run. ``urls`` are the addresses of a running cluster; without them one is started.
+    """The cluster of a run. ``urls`` are the addresses of a running cluster; without addresses a cluster is
+    started.
 
     ``proxies`` is the API of the proxy server between the brokers of a running cluster.
     """
@@ -81,7 +82,7 @@ class Stage:
         )
 
     def choose_faults(self, names: Sequence[str], brokers: int) -> list[Fault]:
-        """Return the faults of these names, or all that can be injected. Raises ``CannotInject``."""
+        """Return the faults with these names, or all faults that can be injected. Raises ``CannotInject``."""
         lacking = {ability.name: ability.detail for ability in self.abilities() if not ability.is_there}
         if unknown := sorted(set(names) - FAULTS.keys()):
             raise CannotInject(f"there is no fault {unknown[0]!r}; `raftlog chaos faults` lists them")
@@ -100,7 +101,8 @@ class Stage:
     def open(
         self, directory: Path, *, brokers: int, partitions: int, needs: Collection[str] = ()
     ) -> Iterator[Arena]:
-        """Yield a running cluster with a new topic, and the means for faults with these needs.
+        """Yield the arena of a running cluster with a new topic, and with the means for faults that have
+        these ``needs``.
 
         Raises ``ClusterFailed``, ``LinksFailed``, ``NamespacesFailed``, ``PowerFailed``, ``RaftlogError``.
         """
@@ -119,7 +121,9 @@ class Stage:
 
 
 def _started(directory: Path, brokers: int, needs: Collection[str], stack: ExitStack) -> Arena:
-    """Start a cluster with the means that the faults need and the machine has: proxies, namespaces, disks."""
+    """Start a cluster. It has the proxies, namespaces and disks that the faults need, if the machine can
+    provide them.
+    """
     network, commands = None, {}
     if is_hub():
         network = stack.enter_context(Namespaces(range(1, brokers + 1)))
@@ -147,7 +151,7 @@ def _started(directory: Path, brokers: int, needs: Collection[str], stack: ExitS
 
 
 def _upstreams(cluster: Cluster) -> dict[Link, str]:
-    """Return the real address behind each link."""
+    """Return the real address of the broker behind each link."""
     settings = {broker: load_settings(settings_path(cluster.directory, broker)) for broker in cluster.brokers}
     rpc = {
         Link(one, other): f"{settings[other].rpc.host}:{settings[other].rpc.port}"
@@ -160,7 +164,9 @@ def _upstreams(cluster: Cluster) -> dict[Link, str]:
 
 
 def _addresses(broker: int, brokers: Sequence[int], proxies: Links) -> Mapping[str, str]:
-    """Return settings of a broker as environment: proxies lead to its peers, and from clients to it."""
+    """Return the settings of a broker as environment variables. With them, the broker reaches its peers, and
+    clients reach the broker, through the proxies.
+    """
     peers = {}
     for other in brokers:
         if other != broker:
@@ -174,7 +180,7 @@ def _addresses(broker: int, brokers: Sequence[int], proxies: Links) -> Mapping[s
 class RemoteCluster(ClusterView):
     """The brokers of a running cluster, found at any of these URLs. Raises ``ClusterFailed``.
 
-    Its processes cannot be killed, but its leaders can be moved.
+    The processes cannot be killed, but leaderships can be moved.
     """
 
     def __init__(self, urls: Sequence[str]) -> None:

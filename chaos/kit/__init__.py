@@ -1,4 +1,4 @@
-"""Runs the brokers of the testing kit: real ones, as separate processes, with faults that a test requests.
+"""Runs the brokers of the testing kit: real brokers, as separate processes, with faults that a test requests.
 
 ``raftlog.testing`` runs this package as one process beside the tests. That process imports the broker once
 and forks a process for each broker, so that a start takes a fraction of a second.

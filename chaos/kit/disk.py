@@ -1,8 +1,8 @@
 """A disk of this machine that can be slow, and that can lose unsynced data.
 
-Each change is made twice: to real files without syncs, so that a restarted broker finds them, and to a
-``FakeFilesystem``, which knows the contents of a disk after a power loss. ``lose_power`` changes the real
-files to these contents.
+Each change is made twice. The change to real files, without syncs, lets a restarted broker find its data. The
+change to a ``FakeFilesystem`` records what a disk contains after a power loss. ``lose_power`` changes the
+real files to these contents.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ class UnreliableFile(OsFile):
             return start
 
     def fill(self, length: int) -> None:
-        """Write zeros after the end; ``size`` is unchanged."""
+        """Write zeros after the end of the content, up to ``length``; ``size`` is unchanged."""
         with self._disk.lock:
             super().fill(length)
             self._model.fill(length)
 
     def end_at(self, size: int) -> None:
-        """Set the end of the content; zeros after it do not count."""
+        """Set the end of the content; zeros after this end do not count as content."""
         super().end_at(size)
         self._model.end_at(size)
 
     def write_at(self, position: int, data: Buffer) -> None:
-        """Overwrite in place."""
+        """Overwrite bytes of the file at a position."""
         with self._disk.lock:
             super().write_at(position, data)
             self._model.write_at(position, data)
@@ -72,7 +72,7 @@ class UnreliableFile(OsFile):
 
 
 class UnreliableDisk(UnsyncedFilesystem):
-    """The files below ``root``; existing files count as synced.
+    """The files below ``root``, on a disk with faults; existing files count as synced.
 
     ``delay_s`` is added to each operation that waits for the disk. Safe for use by many threads.
     """
@@ -92,12 +92,14 @@ class UnreliableDisk(UnsyncedFilesystem):
             self._model.load({f"{directory}/{name}": self.read_file(f"{directory}/{name}") for name in names})
 
     def wait(self) -> None:
-        """Wait for ``delay_s``."""
+        """Wait for ``delay_s``, the delay of an operation on the disk."""
         if self.delay_s:
             _never.wait(self.delay_s)
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing. Raises ``FileNotFoundError`` unless ``create``."""
+        """Open a file for reading and writing. Raises ``FileNotFoundError`` if it is missing, unless
+        ``create``.
+        """
         flags = os.O_RDWR | os.O_CREAT if create else os.O_RDWR
         with self.lock:
             return UnreliableFile(self, path, flags, lambda: self._model.open(path, create=create))
@@ -138,15 +140,16 @@ class UnreliableDisk(UnsyncedFilesystem):
             self._model.remove_tree(path)
 
     def sync_directory(self, path: str) -> None:
-        """Sync a directory: a power loss keeps its current names."""
+        """Sync a directory: after a power loss it has its current names."""
         self.wait()
         with self.lock:
             self._model.sync_directory(path)
 
     def lose_power(self, rng: random.Random) -> None:
-        """Leave on the real disk the contents after a power loss. The disk must not be used afterwards.
+        """Change the files of the real disk to their contents after a power loss. The disk must not be used
+        afterwards.
 
-        Threads that use the disk wait forever, so the process must end.
+        Threads that use the disk then wait forever, so the process must end.
         """
         self.lock.acquire()
         self._model.lose_power(rng)

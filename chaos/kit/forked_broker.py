@@ -1,4 +1,4 @@
-"""Runs one broker of the kit: a fork of this process, and the socket over which it gets its faults.
+"""Runs one broker of the kit: a fork of this process, and the socket over which the broker gets its faults.
 
 The broker ends when the kit's end of the socket is closed, so that it does not outlive the kit.
 """
@@ -38,7 +38,7 @@ LOG_FORMAT: Final = "timestamp='%(asctime)s' level='%(levelname)s' logger='%(nam
 
 
 class Faults(msgspec.Struct, frozen=True):
-    """The faults of one broker."""
+    """The faults in effect at one broker."""
 
     shift_ms: int = 0  # shift of its wall clock
     passed_ms: int = 0  # time added to its monotonic clock
@@ -47,13 +47,13 @@ class Faults(msgspec.Struct, frozen=True):
 
 
 class PowerLoss(msgspec.Struct, frozen=True, tag=True):
-    """Order to end at once, and to leave on the disk the contents that this seed chooses."""
+    """Order to end at once, after a power loss: the seed chooses what the disk keeps."""
 
     seed: int
 
 
 class NewFaults(msgspec.Struct, frozen=True, tag=True):
-    """Order to set the faults of the broker."""
+    """Order to replace the faults in effect at the broker."""
 
     faults: Faults
 
@@ -63,7 +63,7 @@ _open_here: set[socket.socket] = set()  # this process's ends of sockets, which 
 
 
 class ForkedBroker(ForkedProcess):
-    """A running broker, and its faults."""
+    """A running broker, with the socket that sets its faults."""
 
     def __init__(self, settings: BrokerSettings, log: Path, faults: Faults) -> None:
         self._status: int | None = None
@@ -86,7 +86,9 @@ class ForkedBroker(ForkedProcess):
         return self._status
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end and return the exit status. Raises ``subprocess.TimeoutExpired``."""
+        """Wait for the end of the process and return its exit status. Raises
+        ``subprocess.TimeoutExpired``.
+        """
         limit_s = ANSWER_S if timeout is None else timeout
         deadline = time.monotonic() + limit_s
         while (status := self.poll()) is None:
@@ -96,13 +98,13 @@ class ForkedBroker(ForkedProcess):
         return status
 
     def set_faults(self, faults: Faults) -> None:
-        """Set the faults; returns when they are in effect. Raises ``OSError``."""
+        """Replace the faults of the broker; return when the new faults are in effect. Raises ``OSError``."""
         self._socket.sendall(msgspec.json.encode(NewFaults(faults)) + b"\n")
         if not self._socket.recv(1):
             raise ConnectionError(f"broker {self.pid} has ended")
 
     def lose_power(self, seed: int) -> None:
-        """Let the broker lose power; returns when it has ended.
+        """Order the broker to lose power; return when its process has ended.
 
         Raises ``OSError`` and ``subprocess.TimeoutExpired``.
         """
@@ -111,7 +113,7 @@ class ForkedBroker(ForkedProcess):
 
 
 def _run(settings: BrokerSettings, log: Path, faults: Faults, control: socket.socket) -> NoReturn:
-    """Run a broker in this fork, and end the process with its status."""
+    """Run a broker in this forked process, and end the process with the broker's exit status."""
     status = 1
     try:
         for other in _open_here:
@@ -132,7 +134,7 @@ def _run(settings: BrokerSettings, log: Path, faults: Faults, control: socket.so
 
 
 class _Equipment:
-    """The broker's clock, disk and links, and the socket with orders that change them."""
+    """The clock, disk and links of the broker, and the socket over which orders change them."""
 
     def __init__(self, settings: BrokerSettings, faults: Faults, control: socket.socket) -> None:
         self._faults = faults
@@ -142,7 +144,7 @@ class _Equipment:
         self._data_directory = str(settings.data_directory)
 
     def equip(self, machine: BrokerEnvironment) -> BrokerEnvironment:
-        """Replace clock, filesystem and transport of the machine's environment."""
+        """Return the environment of this machine with another clock, filesystem and transport."""
         self._disk = UnreliableDisk(self._data_directory, HELD_FILES_MAX)
         self._transport = CuttableTransport(machine.transport)
         self._set(self._faults)

@@ -1,7 +1,7 @@
-"""A transport whose links can be cut silently, as by a firewall that drops packets.
+"""A transport whose links can be cut without an error, as by a firewall that drops packets.
 
 The connections stay open, but no frames pass. When a link is restored, its connections are closed first, so
-that no later frame follows lost frames on the same connection.
+that no later frame follows lost frames on one connection.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from raftlog.types import NodeId
 
 
 class CuttableTransport:
-    """The links of one broker; used on the event loop's thread only."""
+    """The links of one broker to its peers; used on the event loop's thread only."""
 
     def __init__(self, links: Transport) -> None:
         self._links = links
         self._cut_at: dict[NodeId, float] = {}
 
     def cut(self, peers: frozenset[NodeId]) -> None:
-        """Cut the links to exactly these peers; restore all others."""
+        """Cut the links to exactly these peers; restore the links to all other peers."""
         restored = self._cut_at.keys() - peers
         now = time.monotonic()
         self._cut_at = {peer: self._cut_at.get(peer, now) for peer in peers}
@@ -34,31 +34,31 @@ class CuttableTransport:
         return peer in self._cut_at
 
     async def start(self, receiver: FrameReceiver) -> None:
-        """Listen, and keep dialling every peer until ``stop``."""
+        """Listen, and keep connecting to every peer until ``stop``."""
         await self._links.start(_Behind(receiver, self))
 
     def set_peer(self, peer: NodeId, host: str, port: int) -> None:
-        """Learn or change a peer's address."""
+        """Add a peer, or change its address."""
         self._links.set_peer(peer, host, port)
 
     def refuse_peer(self, peer: NodeId) -> None:
-        """Drop all further traffic with a removed peer."""
+        """Drop all further frames to and from a removed peer."""
         self._links.refuse_peer(peer)
 
     def refuse_unreached(self, peer: NodeId, why: str) -> None:
-        """Tell a peer why its frames are dropped, if it dials again."""
+        """Report to a peer why its frames are dropped, if it connects again."""
         self._links.refuse_unreached(peer, why)
 
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
-        """Queue one frame; on a cut link it is lost, and the sender does not notice."""
+        """Queue one frame; on a cut link the frame is lost, and the sender gets no error."""
         return True if peer in self._cut_at else self._links.send(peer, buffers)
 
     def queued_bytes(self, peer: NodeId) -> int:
-        """Bytes queued for this peer."""
+        """The number of bytes that are queued for this peer."""
         return self._links.queued_bytes(peer)
 
     def seconds_since_heard(self, peer: NodeId) -> float:
-        """Return the seconds since bytes came from this peer or, if longer, since the link was cut."""
+        """Return the seconds since bytes came from this peer, or since the link was cut if that is longer."""
         heard_s = self._links.seconds_since_heard(peer)
         return max(heard_s, time.monotonic() - self._cut_at[peer]) if peer in self._cut_at else heard_s
 
@@ -76,7 +76,7 @@ class CuttableTransport:
 
 
 class _Behind:
-    """A receiver that gets no frames from cut links."""
+    """A receiver that passes frames on, except frames from cut links."""
 
     def __init__(self, receiver: FrameReceiver, transport: CuttableTransport) -> None:
         self._receiver = receiver

@@ -1,4 +1,5 @@
-"""Runs the brokers of the testing kit in one process: orders on its input, outcomes on its output.
+"""Runs the brokers of the testing kit in one process, which reads orders from its input and writes outcomes
+to its output.
 
 The process ends, with all brokers and their files, when its standard input ends.
 """
@@ -39,7 +40,7 @@ TOGETHER: Final = ALONE.model_copy(update={"tick_ms": 20, "heartbeat_ticks": 3, 
 
 
 class KitCluster(Cluster):
-    """Brokers that are forks of this process, with faults."""
+    """Brokers that are forks of this process, with faults that tests request."""
 
     def __init__(self, brokers: int) -> None:
         super().__init__(Path(tempfile.mkdtemp(prefix="raftlog-testing-")), brokers=brokers)
@@ -52,14 +53,14 @@ class KitCluster(Cluster):
         self._forks: dict[int, ForkedBroker] = {}
 
     def lose_power(self, broker: int, seed: int) -> None:
-        """Let a broker lose power; returns when it has ended."""
+        """Cut the power of a broker; return when its process has ended."""
         if broker not in self.running:
             raise ClusterFailed(f"broker {broker} is not running")
         self._killed.add(self._forks[broker].pid)
         self._forks[broker].lose_power(seed)
 
     def kill_leader(self, topic: str, partition: int) -> int:
-        """Kill the leader of a partition; return its id."""
+        """Kill the leader of a partition; return the id of the killed broker."""
         leader = self.leader(topic, partition)
         self.kill(leader)
         return leader
@@ -74,7 +75,9 @@ class KitCluster(Cluster):
         self._set(broker, replace(self._faults[broker], disk_delay_ms=delay_ms))
 
     def partition(self, sides: Sequence[Collection[int]]) -> None:
-        """Cut the links between brokers of different sides; a broker without a side keeps all its links."""
+        """Cut the links between brokers of different sides; a broker that is on no side keeps all its
+        links.
+        """
         for broker, faults in self._faults.items():
             own = [side for side in sides if broker in side]
             cut = tuple(peer for side in sides if own and side not in own for peer in side)
@@ -100,21 +103,21 @@ class KitCluster(Cluster):
 
 
 class Supervisor:
-    """All clusters of one test session."""
+    """All clusters of one test session, and the orders that change them."""
 
     def __init__(self) -> None:
         self._clusters: dict[int, KitCluster] = {}
         self._made = 0
 
     def outcome(self, order: orders.Order) -> orders.Outcome:
-        """Carry out one order."""
+        """Carry out one order; return its outcome."""
         try:
             return self._done(order)
         except (ClusterFailed, OSError, subprocess.SubprocessError) as error:
             return orders.Failed(f"{type(error).__name__}: {error}")
 
     def close(self) -> None:
-        """End all clusters."""
+        """End the brokers of all clusters."""
         for cluster in self._clusters.values():
             cluster.destroy()
 
@@ -155,7 +158,7 @@ class Supervisor:
 
 
 def main() -> None:
-    """Carry out orders until the input ends."""
+    """Carry out orders until the standard input ends."""
     for name in [name for name in os.environ if name.upper().startswith("RAFTLOG_")]:
         del os.environ[name]  # settings of other brokers
     gc.enable()

@@ -1,7 +1,7 @@
-"""Systems that lose acknowledged writes: if the harness finds no fault in them, the harness is broken.
+"""Systems that lose acknowledged writes: if the harness finds no lost write in them, the harness is broken.
 
-Each module has ``run(seed, directory)``, which builds one such system, injects faults as the harness does,
-and gives the history of its clients to the same checkers.
+Each module has ``run(seed, directory)``, which builds such a system, injects faults as the harness does, and
+gives the history of its clients to the checkers of the harness.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlResult:
-    """The result of the checkers for a system that loses acknowledged writes."""
+    """The checkers' result for a system that loses acknowledged writes."""
 
     name: str
     is_guilty: bool  # whether the checkers found a lost write; False is a failure of the harness

@@ -1,7 +1,7 @@
 """Runs brokers on disks whose sync lies: a power loss of all disks loses acknowledged records.
 
-``is_honest`` runs the same brokers with real syncs, and must find nothing: this shows that the lie is the
-cause and not the harness.
+With ``is_honest`` the syncs are real, and the checkers must find nothing. This shows that the lie is the
+cause of the lost records, and not the harness.
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ from chaos.workload import Shape, Workload, WorkloadFailed
 
 NAME: Final = "lying fsync"
 FINAL_READ_S: Final = 15.0
-"""Longest time of a read to the highest acknowledged offset, when the brokers are ready and idle."""
+"""The longest time for a read up to the highest acknowledged offset, when the brokers are ready and idle."""
 
 
 def missing() -> str | None:
-    """Return why this control cannot run on this machine, and the remedy; None if it can."""
+    """Return the reason why this control cannot run on this machine, and the remedy; None if it can run."""
     return power.missing() or shims.missing()
 
 
 def run(seed: int, directory: Path, *, is_honest: bool = False) -> ControlResult:
-    """Cut the power of all brokers under load, after some seconds: the kernel writes old pages by itself."""
+    """Run the control: cut the power of all brokers under load, and check the history.
+
+    The power is cut within seconds, because the kernel writes old pages to the disk by itself.
+    """
     rng = random.Random(seed)
     cluster = Cluster(directory / "cluster")
     lying = {broker: Shim(cluster.data_directory(broker)) for broker in cluster.brokers}
@@ -68,8 +71,9 @@ def run(seed: int, directory: Path, *, is_honest: bool = False) -> ControlResult
 
 
 def _stop(load: Workload) -> str:
-    """Stop the load; the final read ends early if acknowledged offsets are lost, which is the expected
-    result.
+    """Stop the load; return the error of its final read, empty if there was none.
+
+    The expected result is that acknowledged offsets are lost, which ends the final read early.
     """
     try:
         load.stop()

@@ -1,6 +1,6 @@
-"""Lists all faults that a run can inject, in one table; each family has a module.
+"""Lists all faults that a run can inject, in one table; each family of faults has a module.
 
-Read ``steps`` first: a fault is a generator that begins it, yields, and ends it.
+Read ``steps`` first: a fault is a generator that begins the fault, yields, and ends it.
 """
 
 from __future__ import annotations

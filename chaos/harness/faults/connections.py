@@ -160,9 +160,9 @@ def _links(arena: Arena) -> Links:
 
 
 def _cut(links: Links, cut: Sequence[Link], target: str) -> Steps:
-    """Cut links; returns the number of connections that ended.
+    """Cut links until the fault ends; return the number of connections that ended.
 
-    Starting brokers have no lasting ones at first.
+    Waits for connections first: brokers that are starting have no lasting connections.
     """
     _wait_connected(links, cut, target)
     ended = links.cut(cut)
@@ -174,7 +174,7 @@ def _cut(links: Links, cut: Sequence[Link], target: str) -> Steps:
 
 
 def _wait_connected(links: Links, chosen: Sequence[Link], target: str) -> set[str]:
-    """Return the connections that last. Raises ``NoTarget`` if there are none for a while."""
+    """Return the connections of links that stay open. Raises ``NoTarget`` if there are none for a while."""
     deadline = time.monotonic() + LIMIT_S
     while not (lasting := _lasting(links, chosen)):
         if time.monotonic() > deadline:
@@ -183,21 +183,26 @@ def _wait_connected(links: Links, chosen: Sequence[Link], target: str) -> set[st
 
 
 def _lasting(links: Links, chosen: Sequence[Link]) -> set[str]:
-    """Return connections that stay open for a while: a proxy accepts before it finds its target down."""
+    """Return the connections of links that stay open for a while.
+
+    A proxy accepts a connection before it finds that the broker behind it is down.
+    """
     before = links.connections(chosen)
     time.sleep(0.2)
     return before.keys() & links.connections(chosen).keys()
 
 
 def _chosen(arena: Arena, draw: Draw) -> list[Link]:
-    """Return all links of a broker, or its links with other brokers, or one of its links, at random."""
+    """Choose links at random: all links of a broker, its links with other brokers, or one of its links."""
     broker, links = draw.broker(), _links(arena)
     own = [link for link in links.all if broker in (link.source, link.target)]
     return draw.rng.choice((own, [link for link in own if link.source], [draw.rng.choice(own)]))
 
 
 def _passing(arena: Arena, draw: Draw, detail: str, toxic: str, **attributes: int) -> Steps:
-    """Add a toxic to links; returns the bytes that entered them during the fault."""
+    """Add a toxic to links until the fault ends; return the number of bytes that entered the links during the
+    fault.
+    """
     chosen, links = _chosen(arena, draw), _links(arena)
 
     def passed_since() -> int:
@@ -210,7 +215,9 @@ def _passing(arena: Arena, draw: Draw, detail: str, toxic: str, **attributes: in
 
 
 def _ended(arena: Arena, draw: Draw, detail: str, toxic: str, **attributes: int) -> Steps:
-    """Add a toxic that ends connections; returns how many of the first connections have ended."""
+    """Add a toxic that ends connections; return how many of the connections that were open at the beginning
+    have ended.
+    """
     chosen, links = _chosen(arena, draw), _links(arena)
     before = _wait_connected(links, chosen, _text(chosen))
     with _toxic(links, chosen, draw, toxic, **attributes):
@@ -220,7 +227,9 @@ def _ended(arena: Arena, draw: Draw, detail: str, toxic: str, **attributes: int)
 
 @contextmanager
 def _toxic(links: Links, chosen: Sequence[Link], draw: Draw, kind: str, **attributes: int) -> Iterator[None]:
-    """Add a toxic to links: on bytes to the broker, and also back for clients and for ends of connections."""
+    """Add a toxic to links for a block: on bytes to the broker. For links of clients, and to delay the ends
+    of connections, also on bytes back.
+    """
     name = f"{kind}-{draw.seed}"
     added: list[tuple[Link, str]] = []
     try:

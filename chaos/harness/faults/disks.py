@@ -102,9 +102,9 @@ def _powerless(arena: Arena, brokers: list[int]) -> Steps:
 
 
 def _shimmed(arena: Arena, draw: Draw, text: str, effect: str, begin: Callable[[Shim], None]) -> Steps:
-    """Change system calls of a broker; returns how many were changed.
+    """Change system calls of a broker until the fault ends; return how many calls were changed.
 
-    All changes of its shim end together.
+    All changes by the shim of the broker end together.
     """
     broker = draw.broker()
     shim = arena.shims[broker]

@@ -1,6 +1,6 @@
 """Faults that damage or lose files of one broker, whose data the other brokers must restore.
 
-``is_damage`` of these faults keeps them apart in time: the cluster is healthy before each of them.
+The faults have ``is_damage``, so they never overlap: the cluster is healthy before each of these faults.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def copy_beside(arena: Arena, draw: Draw) -> Steps:
 
 
 def _restored(arena: Arena, broker: int, unheard: Callable[[int], int]) -> Steps:
-    """Restore an older copy; ``unheard`` runs between the restore and the start that counts."""
+    """Restore an older copy of a broker's data and start the broker; ``unheard`` runs before this start."""
     with arena.hold(broker), tempfile.TemporaryDirectory(dir=arena.processes.directory) as folder:
         directory, copy = arena.processes.data_directory(broker), Path(folder) / "copy"
         copied_age = _disk_age(arena, broker)
@@ -182,7 +182,7 @@ def restore_folder(arena: Arena, draw: Draw) -> Steps:
 
 
 def _copy_back(copy: Path, directory: Path) -> None:
-    """Restore a copy durably, because the next power loss may come within seconds."""
+    """Restore a copy of files and sync them, because the next power loss may come within seconds."""
     shutil.copytree(copy, directory, dirs_exist_ok=True)
     subprocess.run(["sync", "--file-system", str(directory)], check=True)
 
@@ -216,7 +216,7 @@ def _while_down(arena: Arena, broker: int, change: Callable[[Path], str]) -> Ste
 
 
 def _without_disk_id(draw: Draw, directory: Path) -> str:
-    """Delete the identity of the disk, too, half of the time; return a text about it."""
+    """Delete the disk id, too, in half of the cases; return a text that says whether it was deleted."""
     if draw.rng.random() < 0.5:
         return ""
     for path in directory.glob(f"{DISK_ID}*"):
@@ -225,8 +225,9 @@ def _without_disk_id(draw: Draw, directory: Path) -> str:
 
 
 def _data_files(arena: Arena, draw: Draw, broker: int) -> list[Path]:
-    """Return files of replicas that are not empty: one kind is drawn first, because there are more
-    segments.
+    """Return files of replicas that are not empty, all of one kind.
+
+    The kind is drawn first, because there are more segments than other files.
     """
     directory = arena.processes.data_directory(broker)
     kinds = (
@@ -243,7 +244,7 @@ def _data_files(arena: Arena, draw: Draw, broker: int) -> list[Path]:
 
 
 def _content_bytes(path: Path) -> int:
-    """Return the size of a file, without the zeros with which a segment may be filled ahead."""
+    """Return the size of a file in bytes, without the zeros with which a segment may be filled ahead."""
     return len(content_of(path.read_bytes())) if path.suffix == ".log" else path.stat().st_size
 
 

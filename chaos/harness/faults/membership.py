@@ -73,7 +73,9 @@ def _is_moving(arena: Arena, partition: int, before: list[int]) -> bool:
 
 
 def _set_replicas(client: Client, topic: str, partition: int, brokers: list[int], within_s: float) -> None:
-    """Repeat a change of the replicas until it is accepted. Raises the last error after ``within_s``."""
+    """Set the replicas of a partition, repeatedly until the change is accepted. Raises the last error after
+    ``within_s``.
+    """
     deadline = time.monotonic() + within_s
     while True:
         try:

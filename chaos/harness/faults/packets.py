@@ -1,6 +1,6 @@
 """Faults that drop packets between brokers in separate network namespaces.
 
-Connections notice nothing: they stay open, and timeouts have to detect the fault.
+Connections stay open and report no error, so timeouts have to detect the fault.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _address(arena: Arena, broker: int) -> str:
 
 
 def _dropped(arena: Arena, target: str, flows: Sequence[Flow], percent: int = 100) -> Steps:
-    """Drop packets; returns the number of dropped packets."""
+    """Drop packets of these flows until the fault ends; return the number of dropped packets."""
     assert arena.network is not None
     packets = 0
     with ExitStack() as stack:

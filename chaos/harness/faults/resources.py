@@ -39,7 +39,9 @@ def no_descriptors(arena: Arena, draw: Draw) -> Steps:
 
 
 def _connect(url: str) -> None:
-    """Open one connection, so that the fault has an effect: the kernel accepts it, the broker cannot."""
+    """Open one connection to a broker, so that the fault has an effect: the kernel accepts it, the broker
+    cannot.
+    """
     address = urlsplit(url)
     with contextlib.suppress(OSError):
         socket.create_connection((str(address.hostname), address.port or 0), timeout=1).close()

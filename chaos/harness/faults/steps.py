@@ -1,4 +1,5 @@
-"""Defines the form of a fault: a generator that begins it, yields its target, and ends it when resumed.
+"""Defines the form of a fault: a generator that begins the fault, yields its target, and ends it when
+resumed.
 
 The generator returns how often the fault had an effect; the table of faults says which effects are counted. A
 fault that has had no effect when its time has passed lasts longer (``until_effective``). ``NoTarget`` may be
@@ -25,10 +26,11 @@ Inject = Callable[[Arena, Draw], Steps]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One kind of fault. ``needs`` are names of abilities; ``is_damage``: data of one broker is lost.
+    """One kind of fault. ``needs`` are names of abilities; ``is_damage`` means that data of one broker is
+    lost.
 
-    Two damages never overlap: the cluster is healthy before each of them. While a fault that ``is_alone``
-    lasts, no other fault begins. A fault with ``weight`` 2 is drawn twice as often as one with 1.
+    Two damages never overlap: the cluster is healthy before each damage. While a fault that ``is_alone``
+    lasts, no other fault begins. A fault with ``weight`` 2 is drawn twice as often as a fault with weight 1.
     """
 
     name: str
@@ -43,12 +45,14 @@ class Fault:
 
     @property
     def summary(self) -> str:
-        """The first line of the fault's documentation."""
+        """The first line of the docstring of the fault's generator."""
         return (self.inject.__doc__ or "").splitlines()[0]
 
 
 def until_effective(count: Callable[[], int]) -> int:
-    """Return the effects of a fault, once there is one; 0 if there is none within the limit."""
+    """Wait until ``count`` returns an effect of the fault; return the number of effects, 0 after a time
+    limit.
+    """
     deadline = time.monotonic() + LIMIT_S
     while not (effects := count()) and time.monotonic() < deadline:
         time.sleep(LOOK_S)

@@ -1,11 +1,12 @@
 """Reports a run: three files after its end, and a summary on the terminal while it runs.
 
-``report.json`` is the record, ``history.jsonl`` what clients saw, and ``report.html`` shows both to people:
-one file without scripts or requests, whose size does not depend on the load.
+``report.json`` is the record of the run, and ``history.jsonl`` has the operations of the clients.
+``report.html`` shows both files to people: one file without scripts or requests, whose size does not depend
+on the load.
 
 Decides: the contents of the report. Leaves to others: the verdict and all counts (``chaos.harness.run``).
 
-Read ``page`` first; ``timeline`` lists the panels, ``series`` computes them, ``api.svg`` draws them.
+Read ``page`` first; ``timeline`` lists the panels, ``series`` computes their data, ``api.svg`` draws them.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ PAGE: Final = "report.html"
 
 
 class InvalidRecord(Exception):
-    """A file is not the record of a run; the message names the field."""
+    """A file is not the record of a run. The message names the invalid field."""
 
 
 def write_report(directory: Path, record: RunRecord, history: History) -> Path:
-    """Write all files of a run, or replace them; return the path of the page."""
+    """Write all files of a run's report, and replace older files; return the path of the page."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(record)))
     write_history(directory / HISTORY, history)

@@ -1,4 +1,4 @@
-"""Shows a summary on the terminal during a run; without a terminal, a line every 10 s."""
+"""Shows a summary on the terminal during a run; if there is no terminal, prints a line every 10 s."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ class LiveSummary:
             self._live.stop()
 
     def update(self, progress: Progress) -> None:
-        """Show the current state. May be called from another thread than that of the block."""
+        """Show the current state of the run. May be called from another thread than the thread of the
+        block.
+        """
         rate = self._rate(progress)
         if self._console.is_terminal:
             self._live.update(_drawn(progress, rate, self._scenario), refresh=True)
@@ -54,7 +56,7 @@ class LiveSummary:
             self._console.print(_line(progress, rate), markup=False, highlight=False, soft_wrap=True)
 
     def _rate(self, progress: Progress) -> float:
-        """Return the acknowledged values per second, over the last two seconds."""
+        """Return the number of acknowledged values per second, over the last two seconds."""
         self._recent.append((progress.elapsed_s, progress.acknowledged))
         while len(self._recent) > 2 and self._recent[1][0] <= progress.elapsed_s - _RATE_OVER_S:
             self._recent.popleft()

@@ -13,18 +13,20 @@ def count(number: int) -> str:
 
 
 def several(number: int, noun: str) -> str:
-    """Format a count with its noun: 1 fault, 2 faults, 1 anomaly, 2 anomalies."""
+    """Format a count with its noun in singular or plural: 1 fault, 2 faults, 1 anomaly, 2 anomalies."""
     plural = f"{noun[:-1]}ies" if noun.endswith("ly") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
 
 
 def percent(share: float) -> str:
-    """Format a percentage, rounded down: 100 % has no exception."""
+    """Format a share as a percentage, rounded down: the text is 100 % only if the share is complete."""
     return f"{math.floor(share * 10_000 + 1e-6) / 100:.2f} %" if share < 1 else "100 %"
 
 
 def duration(seconds: float) -> str:
-    """Format a duration: 850 ms, 2.35 s, 12.3 s, 2 min 5 s, 1 h 2 min; no end without a response."""
+    """Format a duration: 850 ms, 2.35 s, 12.3 s, 2 min 5 s, 1 h 2 min. An infinite duration means that no
+    response came.
+    """
     if seconds < 0.9995:
         return f"{seconds * 1000:.3g} ms" if seconds else "0 s"
     if seconds < 9.995:
@@ -41,7 +43,7 @@ def duration(seconds: float) -> str:
 
 
 def exact_moment(seconds: float) -> str:
-    """Format a time of the run for tables: 12:05.3."""
+    """Format a time of the run for tables, with tenths of a second: 12:05.3."""
     tenths = round(seconds * 10)
     return f"{moment(tenths // 10)}.{tenths % 10}"
 

@@ -1,4 +1,4 @@
-"""Builds ``report.html``: one file without scripts, which loads no other files."""
+"""Builds ``report.html``: one file without scripts, which refers to no other files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FAULTS_MAX: Final = 5000
 
 
 def page(record: RunRecord, history: History) -> str:
-    """Build the whole document."""
+    """Build the whole HTML document of a report."""
     style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     head = tag(
         "head",
@@ -61,7 +61,7 @@ def _content(record: RunRecord, history: History) -> Html:
 
 
 def why(record: RunRecord) -> str:
-    """Return the reason for the verdict, in a sentence."""
+    """Return the reason for the verdict as a sentence."""
     values = several(record.counts.acknowledged, "value")
     if record.verdict == "invalid":
         kinds = Counter(anomaly.kind for anomaly in record.anomalies)
@@ -257,7 +257,7 @@ def _replay(record: RunRecord) -> Html:
 
 
 def _command(command: str) -> str:
-    """Return a command without the path of the program."""
+    """Return a command line, but without the path of its program."""
     try:
         program, *rest = shlex.split(command)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Computes the data of a report's timeline from a history and a record: pure functions of seconds.
+"""Computes the data of a report's timeline from a history and a record, by pure functions.
 
 All data is aggregated by time, so that its size depends on the width of a drawing, not on the load.
 """
@@ -22,7 +22,7 @@ BUCKETS_MAX: Final = 800  # about one bucket for each pixel
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A part of the run, in seconds."""
+    """A part of the run, by its start and end in seconds."""
 
     begun_s: float
     ended_s: float
@@ -35,14 +35,15 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Led(Span):
-    """A part of the run in which a partition had this leader, or none."""
+    """A part of the run in which a partition had this leader, or had no leader."""
 
     leader: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Acknowledged sends by the time of their acknowledgement, in buckets of equal length.
+    """The throughput and latencies of acknowledged sends in buckets of equal length, by the time of the
+    acknowledgement.
 
     A bucket without sends has no latencies.
     """
@@ -60,7 +61,7 @@ def run_seconds(record: RunRecord) -> float:
 
 
 def load(sends: Iterable[Send], start_s: float, seconds: float) -> Load:
-    """Compute throughput and latencies of a run that began at ``start_s`` of the history's clock."""
+    """Compute throughput and latencies of a run. The run began at ``start_s`` of the history's clock."""
     bucket_s = next((step for step in STEPS_S if seconds / step <= BUCKETS_MAX), STEPS_S[-1])
     count = math.ceil(seconds / bucket_s)
     latencies: list[list[float]] = [[] for _ in range(count)]
@@ -81,16 +82,17 @@ def load(sends: Iterable[Send], start_s: float, seconds: float) -> Load:
 
 
 def _percentile(ordered: Sequence[float], share: float) -> float | None:
-    """Return the percentile by nearest rank."""
+    """Return the percentile of ordered values by nearest rank; None without values."""
     return ordered[math.ceil(share * len(ordered)) - 1] if ordered else None
 
 
 def unavailability(
     sends: Iterable[Send], start_s: float, seconds: float, min_s: float = UNAVAILABLE_MIN_S
 ) -> dict[int, list[Span]]:
-    """Return spans longer than ``min_s`` with sends under way but no acknowledgement, by partition.
+    """Return, by partition, the spans longer than ``min_s`` in which clients waited for sends but got no
+    acknowledgement.
 
-    Clients that pause for up to ``min_s`` between two sends do not end a span.
+    Pauses of up to ``min_s`` between two sends of clients do not end a span.
     """
     by_partition: dict[int, list[Send]] = defaultdict(list)
     for send in sends:
@@ -106,7 +108,9 @@ def unavailability(
 
 
 def _silences(sends: Sequence[Send], end_s: float, min_s: float) -> list[tuple[float, float]]:
-    """Return times of one partition with sends under way but no acknowledgement, however short."""
+    """Return the spans, however short, in which sends to one partition waited and none of them was
+    acknowledged.
+    """
     acknowledged = {send.completed_s for send in sends if send.outcome is Outcome.ACKNOWLEDGED}
     found: list[tuple[float, float]] = []
     for begun_s, ended_s in _under_way(sends, acknowledged, end_s):
@@ -119,7 +123,9 @@ def _silences(sends: Sequence[Send], end_s: float, min_s: float) -> list[tuple[f
 
 
 def _under_way(sends: Sequence[Send], cuts: set[float], end_s: float) -> list[tuple[float, float]]:
-    """Return the union of the times of these sends up to ``end_s``, cut at ``cuts``."""
+    """Return the union of the times from the start to the end of these sends, up to ``end_s``, split at the
+    times ``cuts``.
+    """
     changes: dict[float, int] = dict.fromkeys(cuts, 0)
     for send in sends:
         changes[send.invoked_s] = changes.get(send.invoked_s, 0) + 1
@@ -136,7 +142,9 @@ def _under_way(sends: Sequence[Send], cuts: set[float], end_s: float) -> list[tu
 
 
 def thinned(spans: Sequence[Span], gap_s: float, count_max: int = 400) -> list[Span]:
-    """Return the spans; if there are many, spans that are closer than ``gap_s`` are joined."""
+    """Return the spans. If there are more than ``count_max``, joins spans whose distance is below
+    ``gap_s``.
+    """
     if len(spans) <= count_max:
         return list(spans)
     found: list[Span] = []
@@ -149,9 +157,9 @@ def thinned(spans: Sequence[Span], gap_s: float, count_max: int = 400) -> list[S
 
 
 def leaders(leaderships: Sequence[Leadership], seconds: float) -> dict[tuple[str, int], list[Led]]:
-    """Return the leaders of each partition, without a new span for each term.
+    """Return the leaders of each partition over time. A new term of a leader does not begin a new span.
 
-    Times before the first are None.
+    The leader is None before the first known leader.
     """
     changes: dict[tuple[str, int], list[Leadership]] = defaultdict(list)
     for change in sorted(leaderships, key=lambda change: change.at_s):
@@ -166,7 +174,9 @@ def leaders(leaderships: Sequence[Leadership], seconds: float) -> dict[tuple[str
 
 
 def coarsened(spans: Sequence[Led], seconds: float, slots: int = 600) -> list[Led]:
-    """Return the spans; if there are more than ``slots``, the longest leader in each part of the run."""
+    """Return the spans. If there are more than ``slots``, divides the run into parts and returns the leader
+    that led longest in each part.
+    """
     if len(spans) <= slots:
         return list(spans)
     slot_s = seconds / slots
@@ -188,7 +198,9 @@ def coarsened(spans: Sequence[Led], seconds: float, slots: int = 600) -> list[Le
 
 
 def rows(spans: Sequence[tuple[float, float]]) -> list[int]:
-    """Return for each span, ordered by start, the first row in which it overlaps no earlier span."""
+    """Return the row of each span, in the order of their starts: the first row in which it overlaps no
+    earlier span.
+    """
     ends: list[float] = []
     found = []
     for begun_s, ended_s in spans:

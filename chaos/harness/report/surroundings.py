@@ -1,4 +1,6 @@
-"""Finds the operations around an anomaly: in its partition, with a value or offset of its detail."""
+"""Finds the operations around an anomaly: operations in its partition that have a value or an offset from its
+detail.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,10 @@ Operation = Send | Poll | Look | Commit | Committed | End
 
 
 def shown(history: History, anomalies: Sequence[Anomaly], start_s: float = 0.0) -> tuple[ShownAnomaly, ...]:
-    """Return the anomalies for a record; the first of each kind with the operations around them.
+    """Return the anomalies in the form of the record; the first anomaly of each kind has the operations
+    around it.
 
-    Reads the history once. ``start_s`` is the time of the history at which the run began.
+    Reads the history once. ``start_s`` is the time of the history's clock at which the run began.
     """
     kinds: Counter[str] = Counter()
     wanted: list[set[Key]] = []
@@ -56,7 +59,7 @@ def surroundings(history: History, partition: int, detail: str, start_s: float =
 
 
 def mentioned(partition: int, detail: str) -> set[Key]:
-    """Return the values that are quoted in a detail; without quotes, the offsets that it names."""
+    """Return the values that the text of an anomaly quotes; if it quotes none, the offsets that it names."""
     values = {_unquoted(quoted) for quoted in _QUOTED.findall(detail)}
     if values:
         return {(partition, value) for value in values}
@@ -82,7 +85,7 @@ def _find(history: History, keys: set[Key]) -> dict[Key, list[Operation]]:
 
 
 def _named(history: History, partitions: set[int]) -> Iterator[tuple[Operation, Iterable[str | int]]]:
-    """Yield operations of these partitions, with their values and offsets."""
+    """Yield the operations in these partitions, with their values and offsets."""
     for send in history.sends:
         if send.partition in partitions:
             yield send, (send.value,) if send.offset is None else (send.value, send.offset)
@@ -102,7 +105,9 @@ def _named(history: History, partitions: set[int]) -> Iterator[tuple[Operation, 
 
 
 def _lines(found: dict[Key, list[Operation]], keys: set[Key], start_s: float) -> tuple[str, ...]:
-    """Return lines: all sends, which are few; of the other operations, the earliest and the latest."""
+    """Return the found operations as lines: all sends, because they are few, and the earliest and latest of
+    the other operations.
+    """
     unique = {id(operation): operation for key in keys for operation in found.get(key, ())}
     ordered = sorted(unique.values(), key=_by_time)
     sends = [operation for operation in ordered if isinstance(operation, Send)][:_SENDS_MAX]

@@ -1,4 +1,6 @@
-"""Draws the timeline of a report: faults, throughput, latency, unavailability and leaders over one axis."""
+"""Draws the timeline of a report: faults, throughput, latency, unavailability and leaders over one time
+axis.
+"""
 
 from __future__ import annotations
 
@@ -159,7 +161,9 @@ def _leader_label(leader: int | None) -> str:
 
 
 def _patterns() -> Html:
-    """Define the fill of each broker's bars: a tint, and a stripe at its own height."""
+    """Define the fill pattern for the bars of each broker: a tint, and a stripe at a height that only this
+    broker has.
+    """
     found = []
     for number in range(_COLOURS):
         colour = f"fill:var(--leader-{number})"
@@ -196,7 +200,7 @@ def _legend(keys: Sequence[tuple[str, str]]) -> Html:
 def longest(
     record: RunRecord, outages: Mapping[int, Sequence[Span]], count: int = 10
 ) -> list[tuple[int, Span, list[str]]]:
-    """Return the longest spans of unavailability: partition, span, and the faults in effect."""
+    """Return the longest spans of unavailability, each with its partition and with the faults in effect."""
     found = [(partition, span) for partition, spans in outages.items() for span in spans]
     found.sort(key=lambda item: (-item[1].seconds, item[1].begun_s, item[0]))
     return [(partition, span, _meanwhile(record.injected, span)) for partition, span in found[:count]]

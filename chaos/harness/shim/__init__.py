@@ -1,4 +1,6 @@
-"""Injects faults into a broker's disk and clock, inside its process: a preloaded C library changes calls.
+"""Injects faults into a broker's disk and clock, inside its process: a preloaded C library changes system
+calls.
 
-``shim.c`` defines the changed calls; ``shim.py`` builds it and changes the faults while the broker runs.
+``shim.c`` defines the changed calls; ``shim.py`` builds the library and changes the faults while the broker
+runs.
 """

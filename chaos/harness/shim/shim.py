@@ -59,7 +59,7 @@ class ShimFailed(Exception):
 
 
 def missing() -> str | None:
-    """Return why there is no shim on this machine, and the remedy; None if there is one."""
+    """Return the reason why the shim does not work on this machine, and the remedy; None if it works."""
     if sys.platform != "linux" or sys.maxsize < 2**63 - 1 or platform.libc_ver()[0] != "glibc":
         return "changed system calls need 64-bit Linux with glibc: run chaos in Docker"
     if _compiler() is None:
@@ -73,7 +73,9 @@ def missing() -> str | None:
 
 @functools.cache
 def library() -> Path:
-    """Build the shared object to preload, once for each version of its source. Raises ``ShimFailed``."""
+    """Build the library to preload, once for each version of its source; return its path. Raises
+    ``ShimFailed``.
+    """
     compiler = _compiler()
     if compiler is None:
         raise ShimFailed("neither cc nor gcc is installed")
@@ -101,10 +103,10 @@ def _compiler() -> str | None:
 
 
 class Shim:
-    """Faults of the process that runs with ``environment``, and of its child processes.
+    """Controls the faults of a process that runs with ``environment``, and of its child processes.
 
-    Only files below ``directory``, the data directory, are affected; the clock is that of the whole process.
-    The control file is beside the data directory. Raises ``ShimFailed``.
+    Only files below ``directory``, the data directory, are affected; the clock is the clock of the whole
+    process. The control file is beside the data directory. Raises ``ShimFailed``.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -135,23 +137,27 @@ class Shim:
         self._failing("failing_sync", pattern)
 
     def failing_read(self, pattern: str) -> None:
-        """Make reads of files whose path contains this pattern fail with EIO; not together with failing
+        """Make reads of files whose path contains this pattern fail with EIO. Cannot be combined with failing
         syncs.
         """
         self._failing("failing_read", pattern)
 
     def lying_sync(self, lies: bool) -> None:
-        """Make syncs succeed without effect: a power loss then loses synced data."""
+        """Make syncs succeed without writing to the disk: a power loss then loses data that the process takes
+        for synced.
+        """
         self._set("lying_sync", lies)
 
     def read_only(self, is_read_only: bool) -> None:
-        """Make writes, syncs and changes of names fail with EROFS, as after an error that the kernel has
-        seen.
+        """Make writes, syncs, renames and deletions fail with EROFS, as after the kernel has detected an
+        error of the disk.
         """
         self._set("read_only", is_read_only)
 
     def clock_offset(self, offset_ms: int) -> None:
-        """Move the wall clock by ``offset_ms``; the monotonic clock and times of files are unchanged."""
+        """Move the wall clock by ``offset_ms``; the monotonic clock and the timestamps of files are
+        unchanged.
+        """
         self._set("clock_offset_ms", offset_ms)
 
     def heal(self) -> None:

@@ -32,9 +32,10 @@ READER: Final = 1_000_000  # its number as a process
 
 
 def run(seed: int, directory: Path, *, has_slow_links: bool = True) -> ControlResult:
-    """Run the control once, in this directory, and check its history. Raises ``ControlFailed``.
+    """Run the control once, in this directory, and check the history of its clients. Raises
+    ``ControlFailed``.
 
-    Without slow links, the leader is killed once without other faults: then nothing must be lost.
+    Without slow links, the leader is killed once and no other fault is injected: then no write may be lost.
     """
     directory.mkdir(parents=True, exist_ok=True)
     history = History()
@@ -75,7 +76,10 @@ async def _run(rng: random.Random, directory: Path, history: History, has_slow_l
 
 
 async def _round(cluster: Cluster, load: Load, rng: random.Random, has_slow_links: bool) -> str:
-    """Kill the leader while only one follower has the acknowledged values. Returns the trouble, if any."""
+    """Kill the leader while only one follower has the acknowledged values.
+
+    Returns a text about a problem; empty if there was none.
+    """
     leader = await cluster.settled()
     load.aim(leader)
     trouble = ""
@@ -98,7 +102,7 @@ async def _round(cluster: Cluster, load: Load, rng: random.Random, has_slow_link
 
 
 async def _depend_on_one_follower(cluster: Cluster, load: Load, rng: random.Random, leader: int) -> None:
-    """Let one follower fall behind and catch up over a slow link, while the other is cut off."""
+    """Let one follower fall behind and catch up over a slow link, while the other follower is cut off."""
     behind, other = rng.sample([node for node in NODES if node != leader], 2)
     for link in cluster.links(behind):
         link.be_slow(delay_s=rng.uniform(0.08, 0.15), bytes_per_s=rng.uniform(900_000, 1_200_000))
@@ -116,7 +120,9 @@ async def _depend_on_one_follower(cluster: Cluster, load: Load, rng: random.Rand
 
 
 async def _wait_until_short(cluster: Cluster, leader: int, behind: int) -> None:
-    """Wait at most ``SHORT_S`` for the follower to delete entries that the leader knows to be committed."""
+    """Wait until the follower has deleted entries that the leader knows to be committed, at most
+    ``SHORT_S``.
+    """
     deadline = time.monotonic() + SHORT_S
     while time.monotonic() < deadline:
         leading, following = await cluster.state(leader), await cluster.state(behind)
@@ -128,14 +134,16 @@ async def _wait_until_short(cluster: Cluster, leader: int, behind: int) -> None:
 async def _has_lost(cluster: Cluster, history: History) -> bool:
     """Return whether the leader lacks acknowledged values.
 
-    A new leader may show values that it deletes later.
+    A new leader may at first show values that it deletes later.
     """
     found = set(await cluster.values(await cluster.leader()))
     return any(send.outcome is Outcome.ACKNOWLEDGED and send.value not in found for send in history.sends)
 
 
 async def _final_read(cluster: Cluster, load: Load, history: History) -> None:
-    """Read the stored values: stop all nodes without a fault, start them, and read from the leader."""
+    """Add a final read to the history: stop all nodes without a fault, start them again, and read from the
+    leader.
+    """
     await cluster.settled()
     for node in NODES:
         cluster.stop(node)

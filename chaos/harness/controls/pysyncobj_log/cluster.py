@@ -33,11 +33,13 @@ _ANSWERS = msgspec.json.Decoder(Answer)
 
 
 class ControlFailed(Exception):
-    """The control proves nothing: its nodes elected no leader, or acknowledged nothing, in time."""
+    """The control proves nothing: in the given time its nodes elected no leader, or acknowledged no value."""
 
 
 async def ask(request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Answer | None:
-    """Send a request on an open connection; None if the connection ended. Raises ``OSError``."""
+    """Send a request on an open connection and return the response; None if the connection ended. Raises
+    ``OSError``.
+    """
     writer.write(msgspec.json.encode(request) + b"\n")
     await writer.drain()
     line = await reader.readline()
@@ -45,7 +47,9 @@ async def ask(request: Request, reader: asyncio.StreamReader, writer: asyncio.St
 
 
 class Cluster:
-    """The nodes and their links. The node with the higher number dials, as the library does by addresses."""
+    """The nodes and the links between them. Of two nodes, the node with the higher number connects, as the
+    library does by addresses.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -64,7 +68,7 @@ class Cluster:
             self.start(node)
 
     def start(self, node: int) -> None:
-        """Start a node, from its journal if it has one."""
+        """Start a node. It recovers from its journal if it has one."""
         settings = Settings(
             own=_address(self._own_ports[node]),
             others=[_address(self._port_of(other, of=node)) for other in NODES if other != node],
@@ -79,12 +83,12 @@ class Cluster:
         return self._link_ports.get((of, other), self._own_ports[other])
 
     def kill(self, node: int) -> None:
-        """Send ``kill -9``; return when the process has ended."""
+        """Send SIGKILL to a node; return when its process has ended."""
         with self._processes.pop(node) as process:
             process.kill()
 
     def stop(self, node: int) -> None:
-        """Stop a node: it closes its journal and ends."""
+        """Stop a node without a kill: it closes its journal and ends."""
         self._processes.pop(node).communicate()  # closes its input, which ends it
 
     async def close(self) -> None:
@@ -99,21 +103,21 @@ class Cluster:
         return self._links[max(one, other), min(one, other)]
 
     def links(self, node: int) -> list[Link]:
-        """The links between a node and each other node."""
+        """Return the links between a node and each other node."""
         return [link for pair, link in self._links.items() if node in pair]
 
     async def heal(self) -> None:
-        """Open all links, and make them fast."""
+        """Restore all links: they are not cut, and pass bytes without delay."""
         for link in self._links.values():
             link.be_fast()
             await link.open()
 
     async def dial(self, node: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open a client's connection. Raises ``OSError``."""
+        """Open a connection to a node, as a client does. Raises ``OSError``."""
         return await asyncio.open_connection("127.0.0.1", self._client_ports[node], limit=LINE_BYTES_MAX)
 
     async def request(self, node: int, request: Request) -> Answer | None:
-        """Send one request on a new connection; None without a response."""
+        """Send a request on a new connection and return the response; None without a response."""
         try:
             async with asyncio.timeout(ASK_S):
                 reader, writer = await self.dial(node)
@@ -137,11 +141,13 @@ class Cluster:
         return answer.values
 
     async def leader(self) -> int:
-        """Return the node that leads in the newest term. Raises ``ControlFailed``."""
+        """Return the node that leads in the highest term. Raises ``ControlFailed``."""
         return await self._find_leader(followed_by=0)
 
     async def settled(self) -> int:
-        """Return the leader of the newest term, once both other nodes follow it. Raises ``ControlFailed``."""
+        """Return the leader of the highest term, once both other nodes follow it. Raises
+        ``ControlFailed``.
+        """
         return await self._find_leader(followed_by=len(NODES) - 1)
 
     async def _find_leader(self, *, followed_by: int) -> int:

@@ -1,4 +1,6 @@
-"""Links between nodes: TCP relays that pass bytes in order, delayed and slowly, or not at all."""
+"""Links between nodes: TCP relays that pass bytes in order, pass them slowly and with a delay, or pass no
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ class Link:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        """Accept connections."""
+        """Accept connections, as before a ``cut``."""
         if self._server is not None:
             return
         listening = socket.socket()
@@ -39,7 +41,7 @@ class Link:
         self._server = await asyncio.start_server(self._accept, sock=listening, limit=CHUNK_BYTES)
 
     async def cut(self) -> None:
-        """End all connections, and accept no new ones."""
+        """End all connections, and accept no new connections."""
         if self._server is not None:
             self._server.close()
             self._server = None

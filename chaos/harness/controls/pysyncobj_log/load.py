@@ -1,4 +1,4 @@
-"""Runs clients that append to the leader, and records the history of what they saw."""
+"""Runs clients that append values to the leader, and records the history of what they saw."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ PAUSE_S: Final = 0.02
 
 
 class Load:
-    """Producers, each with one value under way.
+    """The producers of a control; each sends one value at a time.
 
-    After an unknown outcome a producer uses another process number.
+    After an unknown outcome a producer continues as another process of the history.
     """
 
     def __init__(self, cluster: Cluster, history: History, seed: int) -> None:
@@ -35,7 +35,10 @@ class Load:
         self._connections: dict[asyncio.StreamWriter, int] = {}
 
     def aim(self, node: int) -> None:
-        """Use this leader; the outcome of values that other nodes have not answered is unknown."""
+        """Send values to this node, the leader, from now on.
+
+        The outcome of values that another node has not answered is unknown.
+        """
         self._target = node
         for writer, other in self._connections.items():
             if other != node:
@@ -44,7 +47,7 @@ class Load:
     async def wait_for_acknowledged(
         self, values: int, when: str, *, within_s: float = ACKNOWLEDGED_S
     ) -> None:
-        """Wait until this number of further values has been acknowledged. Raises ``ControlFailed``."""
+        """Wait until ``values`` further values have been acknowledged. Raises ``ControlFailed``."""
         goal, begun_s = self._history.count(Outcome.ACKNOWLEDGED) + values, time.monotonic()
         while self._history.count(Outcome.ACKNOWLEDGED) < goal:
             if time.monotonic() > begun_s + within_s:
@@ -77,7 +80,7 @@ class Load:
             await asyncio.sleep(PAUSE_S)
 
     async def _send_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, node: int) -> None:
-        """Send values until one is not acknowledged, or another node is the leader to use."""
+        """Send values until a value is not acknowledged, or until another node is the leader."""
         process = next(self._processes)
         for number in count():
             padding = base64.b64encode(self._rng.randbytes(PADDING_BYTES)).decode()
@@ -88,7 +91,7 @@ class Load:
     async def send(
         self, process: int, value: Append, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> Outcome:
-        """Send one value once."""
+        """Send one value with a single attempt, and return its outcome."""
         invoked_s = time.monotonic()
         outcome, offset = Outcome.UNKNOWN, None
         try:

@@ -6,7 +6,7 @@ import msgspec
 
 
 class Append(msgspec.Struct, frozen=True, tag=True):
-    """Request to add a value; only a node that believes to lead accepts it."""
+    """Request to append a value; only a node that believes to lead accepts it."""
 
     value: str
     padding: str
@@ -21,29 +21,31 @@ class Describe(msgspec.Struct, frozen=True, tag=True):
 
 
 class Appended(msgspec.Struct, frozen=True, tag=True):
-    """The library reported that the value is committed and applied."""
+    """Response: the library has reported that the value is committed and applied."""
 
     offset: int
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """The value was not appended: this node does not lead."""
+    """Response: the value was not appended, because this node does not lead."""
 
 
 class Uncertain(msgspec.Struct, frozen=True, tag=True):
-    """The library reported a failure after it had accepted the value."""
+    """Response: the library has reported a failure after it had accepted the value, so the outcome is
+    unknown.
+    """
 
     reason: int  # one of ``pysyncobj.FAIL_REASON``
 
 
 class Values(msgspec.Struct, frozen=True, tag=True):
-    """Applied values in the order of their offsets, which begin with 0."""
+    """Response: the applied values in the order of their offsets, which begin with 0."""
 
     values: list[str]
 
 
 class State(msgspec.Struct, frozen=True, tag=True):
-    """The state of one node."""
+    """Response: the state of the node."""
 
     is_leader: bool
     term: int
