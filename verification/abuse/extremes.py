@@ -1,8 +1,8 @@
-"""Derives extreme requests from the contract that a broker publishes.
+"""Derives extreme requests from the OpenAPI document that a broker publishes.
 
-``one_by_one`` gives every field of every operation every extreme value, in an otherwise valid request.
-``mixed`` draws whole requests from a seed: most fields valid, many at their limits, a few extreme. Equal
-documents and seeds give equal requests. Leaves to others: sending requests and checking responses
+``one_by_one`` makes one request for each field of each operation and each extreme value; the other fields are
+valid. ``mixed`` draws whole requests from a seed: most fields valid, many at their limits, a few extreme.
+Equal documents and seeds give equal requests. Leaves to others: sending requests and checking responses
 (``bad_inputs``).
 """
 
@@ -62,7 +62,7 @@ class _Again(str):
 
 @dataclass(frozen=True, slots=True)
 class Extreme:
-    """One request; ``name`` has the field and its value."""
+    """A request with an extreme value; ``name`` has the field and the value."""
 
     name: str
     method: str
@@ -85,14 +85,14 @@ class Contract:
             yield from operation.with_one_body()
 
     def mixed(self, seed: int) -> Iterator[Extreme]:
-        """Yield requests without end."""
+        """Yield an endless series of random requests that the seed determines."""
         rng = random.Random(seed)
         operations = [each for each in self._operations() for _ in range(each.weight)]
         while True:
             yield rng.choice(operations).drawn(rng)
 
     def bodies(self) -> Iterator[tuple[Extreme, str]]:
-        """Yield a valid request of each operation with a body, for each of its media types."""
+        """Yield valid requests for each operation with a body: one for each media type of the body."""
         for operation in self._operations():
             for media_type in operation.media_types:
                 yield operation.valid, media_type
@@ -104,7 +104,7 @@ class Contract:
 
     @property
     def header_names(self) -> list[str]:
-        """The names of headers of all operations."""
+        """Names of the header parameters of all operations."""
         parameters = (
             parameter
             for methods in self.document["paths"].values()
@@ -121,7 +121,7 @@ class Contract:
                 yield _Operation(self, method.upper(), template, described)
 
     def resolved(self, schema: Schema) -> Schema:
-        """Return the schema behind a reference."""
+        """Return the schema to which a ``$ref`` points; return other schemas unchanged."""
         if "$ref" not in schema:
             return schema
         found: Schema = self.document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
@@ -153,7 +153,9 @@ class Contract:
         return {each: self.good(inner[each], each) for each in schema.get("required", ())}
 
     def mutants(self, schema: Schema, name: str = "") -> Iterator[tuple[str, Json]]:
-        """Yield pairs of a place and a value that is extreme at this place and valid elsewhere."""
+        """Yield a path inside the value and an extreme value for this path; the rest of the value
+        is valid.
+        """
         schema = self.resolved(schema)
         for value in _extremes_of(schema):
             yield f" = {_shown(value)}", value
@@ -230,7 +232,9 @@ class _Operation:
 
     @property
     def weight(self) -> int:
-        """The weight of this operation in a draw: operations with a body have more to vary."""
+        """Relative probability that a random request calls this operation; operations with a body have a
+        higher one.
+        """
         return 5 if self._good_body()[0] else 1
 
     @property
@@ -302,7 +306,7 @@ class _Operation:
 
 
 def _extremes_of(schema: Schema) -> list[Json]:
-    """Return values for a field, including numbers and texts around the limits of this schema."""
+    """Return extreme values for a field, including numbers and texts around the limits in the schema."""
     kinds = {option.get("type") for option in schema.get("anyOf", [schema])}
     found: list[Json] = [*OTHERS]
     if kinds & {"integer", "number", None}:
@@ -317,7 +321,7 @@ def _extremes_of(schema: Schema) -> list[Json]:
 
 
 def _distinct(values: list[Json]) -> list[Json]:
-    """Return distinct values; 0, 0.0 and False are different."""
+    """Return the values without duplicates; 0, 0.0 and False count as different."""
     return list({repr(value)[:5_000]: value for value in values}.values())
 
 
