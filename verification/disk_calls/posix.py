@@ -78,7 +78,7 @@ class Posix:
         return found
 
     def is_named_durably(self, path: str) -> bool:
-        """True if a power loss keeps this name, and the name then leads to the same file."""
+        """True if the present state of this name survives a power loss: its file, or its absence."""
         path = os.path.abspath(path)
         return self._nodes.get(path) is self._durable_names.get(path)
 

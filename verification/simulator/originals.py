@@ -85,7 +85,7 @@ class Originals:
         return self._batches[entry.base, entry.term]
 
     def is_known(self, entry: Entry) -> bool:
-        """Return whether the entry's bytes are those of the batch as it was appended."""
+        """Return whether the entry's bytes equal the bytes of the batch as it was appended."""
         known = self._batches.get((entry.base, entry.term))
         return known is not None and known.entry == entry
 

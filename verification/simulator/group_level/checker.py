@@ -121,8 +121,8 @@ class GroupChecker:
             self._check_same_owners(before, after)
 
     def _check_same_owners(self, before: Group, after: Group) -> None:
-        """Check that the plan of a generation stays the same, except when members leave or static members are
-        replaced.
+        """Check that the plan of a generation does not change, except when members leave or static
+        members are replaced.
         """
         plans = [sorted(member.assignment.items()) for member in before.members.values()]
         for member_id, member in after.members.items():

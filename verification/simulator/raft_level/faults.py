@@ -220,7 +220,7 @@ class CoreFaults(FaultPoints):
         return True
 
     def _cut_links(self, rng: random.Random, node: Node) -> bool:
-        """Isolate some nodes from the others, or the leader with a few others, or cut single directions."""
+        """Isolate some nodes, perhaps the leader with a few followers, or cut single directions."""
         group, ids = self._group, sorted(self._group.nodes)
         leader = group.leader()
         match rng.randrange(5):
