@@ -14,7 +14,7 @@ from verification.simulator.records import GroupRecord
 
 
 class Row(NamedTuple):
-    """One user record."""
+    """One committed record of a user."""
 
     offset: int
     timestamp_ms: int
@@ -26,9 +26,9 @@ class Row(NamedTuple):
 
 
 class Committed:
-    """The committed records, which grow with the record of the group.
+    """The committed records of users in one partition; ``extend`` adds newly committed records.
 
-    Entries that are deleted before they are decoded count as no user records.
+    Entries that are deleted before they are decoded are missing.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,9 @@ class Committed:
         return found if found is not None and found.offset == offset else None
 
     def _find(self, group: GroupRecord, entry: Entry) -> Batch | None:
-        """Find the batch of an offset. Some replicas may still have another, uncommitted batch there."""
+        """Return the batch of a committed entry. Another, uncommitted batch may be at its offset on some
+        replicas.
+        """
         for replica in group.replicas.values():
             replica.look(group, durable=False)
             batch = self._read(replica.seen, entry.base)
@@ -99,7 +101,7 @@ def _names(batch: Batch) -> Entry:
 
 
 def _position_of(content: bytearray, position: int, end: int, base: int) -> int | None:
-    """The position of the batch of an offset; the search begins at a position where a batch may begin."""
+    """Return the position of the batch at an offset, or None. The search begins at the start of a batch."""
     while position < end:
         try:
             header = parse_header(content, position)
