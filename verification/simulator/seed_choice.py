@@ -88,9 +88,7 @@ def first_of_commit(checkout: Path = CHECKOUT) -> First:
 
 
 def chosen(first: int, count: int) -> Iterator[Seed]:
-    """Yield the seeds that failed before, then ``count`` new seeds from ``first`` on without repeated seeds
-    among them.
-    """
+    """Yield the seeds that failed before, then those among ``count`` seeds from ``first`` on that did not."""
     old = failed_before()
     yield from old
     yield from (seed for seed in seeds(first, count) if seed not in old)

@@ -87,7 +87,7 @@ class ShippedProducer(SimulatedClient):
         return options
 
     async def _one_producer(self, client: aio.Client) -> None:
-        """Use one producer, and close it, at random with a ``with`` block, after a flush, or with a short timeout."""
+        """Use one producer, and close it with a ``with`` block, after a flush, or with a short timeout."""
         topic = self.cluster.checked[0].topic
         producer = client.producer(topic, **self._options())
         self.number = self.cluster.next_process()
