@@ -39,7 +39,7 @@ class Outcomes:
     seconds: float
 
     def last_line(self) -> str:
-        """Return one line for users and scripts."""
+        """Return the result as one line for users and scripts."""
         return (
             f"operations={self.operations} crashes={self.crashes} power_losses={self.power_losses} "
             f"recovered={self.recovered} failed={len(self.failures)} seconds={self.seconds:.1f}"

@@ -73,13 +73,15 @@ class Extreme:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """An OpenAPI document, and ``known``: values that exist in the cluster, by the names of their fields."""
+    """The OpenAPI document of a cluster. ``known`` has the names of existing resources, by the field of a
+    request.
+    """
 
     document: Schema
     known: dict[str, object]
 
     def one_by_one(self) -> Iterator[Extreme]:
-        """Yield requests for every field with every extreme value; the other fields are valid."""
+        """Yield a request for every field and every extreme value; its other fields are valid."""
         for operation in self._operations():
             yield from operation.with_one_parameter()
             yield from operation.with_one_body()
@@ -346,7 +348,7 @@ def _parameter_values(parameter: Schema) -> list[str]:
 
 
 def _fits(value: Json, schema: Schema) -> bool:
-    """Return whether a plain value is valid, as far as the schema says."""
+    """Return whether the schema permits a value that is neither a list nor an object."""
     if "enum" in schema:
         return value in schema["enum"]
     match schema.get("type"):

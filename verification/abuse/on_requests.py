@@ -56,7 +56,7 @@ def many_batches(target: Target) -> Counter[str]:
 
 
 def many_records_deflated(target: Target) -> Counter[str]:
-    """Produce a few kilobytes of compressed JSON with 1.3 million records."""
+    """Produce one request of a few kilobytes: compressed JSON with 1.3 million records."""
     body = b'{"records":[' + b",".join([b'{"value":1}'] * 1_300_000) + b"]}"
     headers = {"Content-Type": media_types.JSON, "Content-Encoding": "deflate"}
     packed = zlib.compress(body, 9)

@@ -127,7 +127,7 @@ class Findings:
 
 
 def _silent(_: Result) -> None:
-    """Ignore the result."""
+    """Report nothing about a result."""
 
 
 def run_suite(

@@ -43,7 +43,7 @@ class Attack:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A cluster under attack. ``scale`` is 1.0, or less for short runs."""
+    """A cluster under attack. ``scale`` multiplies repetitions: it is 1.0, or less for short runs."""
 
     urls: Sequence[str]
     node_ports: Sequence[tuple[str, int]]

@@ -119,7 +119,9 @@ def run_case(seed: int, *, all_replicas: bool = False, damages: bool = True) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Struck:
-    """A machine whose disk was damaged; ``is_found`` if verifying the disk finds the damage."""
+    """A machine whose disk was damaged. ``is_found`` is true if a verification of the disk finds
+    the damage.
+    """
 
     machine: Machine
     damage: Damage

@@ -54,7 +54,7 @@ class NoFaults(Faults):
     """Faults that never restart a machine."""
 
     def start_again(self) -> None:
-        """A stopped machine stays off."""
+        """Start nothing: a stopped machine stays off."""
 
 
 class RottingCluster(Simulation):

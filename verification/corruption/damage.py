@@ -59,7 +59,7 @@ _NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One damage: its kind and its file."""
+    """One damage to a disk: the kind of damage and the damaged file."""
 
     category: str
     kind: str
@@ -90,7 +90,7 @@ class Verdict:
 
 
 def categories_of(image: Image) -> dict[str, list[str]]:
-    """The files of one broker by category, each list in order."""
+    """Return the files of one broker by category, as sorted lists."""
     found: dict[str, list[str]] = {}
     newest: dict[str, str] = {}
     for path in sorted(image):

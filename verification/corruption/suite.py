@@ -1,4 +1,4 @@
-"""Runs many cases and summarises them."""
+"""Runs many cases of damaged disks, and summarises their results."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class CheckedFile:
 
     @property
     def size(self) -> int:
-        """Length in bytes."""
+        """Length of the file in bytes."""
         return self._file.size
 
     def append(self, buffers: Sequence[Buffer]) -> int:
@@ -192,7 +192,7 @@ class CheckedFilesystem:
         return self._filesystem.list_directory(path)
 
     def make_directories(self, path: str) -> None:
-        """Create directories; checks that the names of all new directories are durable."""
+        """Create directories; checks that the names of all new directories are durable afterwards."""
         self._filesystem.make_directories(path)
         self._expect(os.path.isdir(path), path, "make_directories makes them")
         for parent in _with_parents(path):

@@ -266,7 +266,7 @@ class TracedOs:
             self._posix.cut(node, size)
 
     def fdatasync(self, descriptor: int) -> None:
-        """Make the bytes that were written before durable."""
+        """Make the bytes durable that were written to the file before."""
         self._synced("fdatasync", descriptor, os.fdatasync)
 
     def fsync(self, descriptor: int) -> None:

@@ -115,7 +115,7 @@ def explore(first: First, jobs: int, limit_s: float, *, remembers: bool) -> int:
 
 
 def tell_violations(result: Result) -> None:
-    """Print the first violations of a run."""
+    """Print the first three violations of a run."""
     for violation in result.violations[:3]:
         line = f"seed {result.name} at {violation.at_s:.3f} s: {violation.invariant}: {violation.detail}"
         print(line, flush=True)

@@ -110,7 +110,7 @@ class Watcher(Protocol):
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """An event loop whose clock jumps to the next timer; see the module.
+    """An event loop whose clock jumps to the next timer.
 
     ``thread_latency`` is the duration of work on another thread, in seconds.
     """

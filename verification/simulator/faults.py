@@ -175,7 +175,7 @@ class Faults:
         self.aim("after winning", machine)
 
     def committed(self, machine: Machine, group: GroupId, commit: int) -> None:
-        """Handle a commit index that has just changed."""
+        """Handle a group's commit index that has just changed on a machine: a critical moment."""
         if group == METADATA_GROUP:
             self.aim(AFTER_A_METADATA_COMMIT, machine)
         self.aim("after a commit", machine, 0.3)

@@ -50,7 +50,7 @@ def _mix() -> tuple[str, ...]:
 
 
 MIX: Final = _mix()
-"""The levels of 480 consecutive seeds."""
+"""The level of each of 480 consecutive seeds; the next 480 have equal levels."""
 
 AnyOdds = Odds | CoreOdds | LogOdds | GroupOdds
 

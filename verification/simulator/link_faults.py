@@ -125,6 +125,6 @@ class LinkFaults:
 
 
 def _some(rng: random.Random, of: list[T]) -> list[T]:
-    """Draw up to half of the items."""
+    """Draw at random up to half of the given items."""
     half = len(of) // 2
     return rng.sample(of, rng.randint(min(1, half), half))

@@ -160,7 +160,7 @@ class LogView:
 
     @property
     def is_rewritten(self) -> bool:
-        """Whether compaction has changed some of the files."""
+        """True if compaction has rewritten some of the files."""
         return any(segment.is_rewritten for segment in self._segments)
 
     def stored(self) -> list[Entry]:

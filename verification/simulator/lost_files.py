@@ -50,7 +50,7 @@ NOBODYS: Final = GroupId(-1)
 REPLICAS_MIN: Final = 3  # one of them may be lost
 
 Later = Callable[[random.Random, float, float, Callable[[], None]], None]
-"""Calls a function after a random time between two bounds."""
+"""A function that calls another function after a random time between two bounds, in seconds."""
 
 _REPLICA: Final = re.compile(rf"({DATA}/[^/]+-[0-9a-f]{{32}}/Partition-\d+)/")
 
@@ -279,7 +279,7 @@ class LostFiles:
 
 
 def _halves(record: GroupRecord) -> set[frozenset[NodeId]]:
-    """Return the sets of voters that each need a majority, also of memberships that are not committed yet."""
+    """Return the sets of voters of which a majority is needed, also in uncommitted memberships."""
     newest = [
         replica.seen.memberships[-1][1] for replica in record.replicas.values() if replica.seen.memberships
     ]

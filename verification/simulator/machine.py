@@ -56,7 +56,7 @@ class Observer(Protocol):
         """Handle a broker that has started; returns its HTTP listener, if any."""
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
-        """Handle a process that has ended."""
+        """Handle the end of a process, by a kill, a power loss or a stop."""
 
     def start_again(self) -> None:
         """Start a machine that is off, unless a scheduled fault keeps it off."""
@@ -87,7 +87,7 @@ class SimulatedClock:
         self._skew_ms = skew_ms
 
     def monotonic(self) -> float:
-        """Seconds since some moment."""
+        """Seconds since an arbitrary moment."""
         return self._loop.now * self._process.rate
 
     def wall_ms(self) -> int:

@@ -141,12 +141,12 @@ class SimulatedNetwork:
         self.block(directions, holds=holds)
 
     def mend(self) -> None:
-        """Unblock all directions, including cut ones."""
+        """Unblock all directions, including directions that ``cut`` has blocked."""
         self._cut = {}
         self.heal()
 
     def heal(self) -> None:
-        """Unblock all directions that are not cut; delayed frames arrive now."""
+        """Unblock all directions except directions that ``cut`` has blocked; delayed frames arrive now."""
         healed = {direction: None for direction in self._blocked if direction not in self._cut}
         self._blocked = dict(self._cut)
         self._slow = {}
@@ -429,7 +429,7 @@ class SimulatedTransport:
         """
 
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
-        """Queue one frame, if connected."""
+        """Queue one frame for a peer; it is dropped if the peer is not connected."""
         connection = self.outgoing.get(peer)
         if connection is None or self in connection.ended or not self.process.is_alive:
             return False

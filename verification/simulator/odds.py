@@ -197,7 +197,7 @@ class Odds:
         return replace(self, scenarios=(*self.without(type(own)).scenarios, own))
 
     def without(self, kind: type[object]) -> Odds:
-        """Return a copy without a scenario."""
+        """Return a copy without the scenario whose parameters have the type ``kind``."""
         return replace(self, scenarios=tuple(own for own in self.scenarios if not isinstance(own, kind)))
 
     def with_check_ms(self, check_ms: int) -> Odds:

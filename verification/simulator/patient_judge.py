@@ -69,7 +69,7 @@ class PatientJudge:
             self.checked(check)
 
     def is_behind(self) -> bool:
-        """Return whether some broker knows more entries to be committed than any log shows."""
+        """Return whether a broker knows committed entries that none of the parsed logs shows yet."""
         groups = [one.broker.host.groups for one in self._cluster.machines if one.broker is not None]
         for record in self.records.values():
             end = record.committed[-1].last if record.committed else -1

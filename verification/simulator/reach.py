@@ -40,7 +40,9 @@ def fault_kinds() -> dict[str, frozenset[str]]:
 
 
 def unreached(results: Iterable[Result]) -> list[str]:
-    """Return the levels of sweeps that no run has, and the kinds of faults that no run of their world had."""
+    """Return the levels of sweeps without a run, and the kinds of faults that no run of their world
+    reached.
+    """
     levels, happened = set[str](), set[tuple[str, str]]()
     for result in results:
         level = Seed.named(result.name).level

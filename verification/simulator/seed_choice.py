@@ -2,9 +2,9 @@
 
 ``make test`` runs the seeds that failed because of an error, and the fixed list, so that one commit has one
 verdict. It leaves out the false alarms, with which ``make explore`` begins. A measurement runs all seeds that
-ever failed, and new seeds from a number on that follows from the commit. So no developer chooses these by hand, and
-the commit is enough to repeat them. A checkout without git begins at ``WITHOUT_GIT``. ``exploration`` has
-fresh seeds.
+ever failed, and new seeds from a number on that follows from the commit. So no developer chooses these by
+hand, and the commit is enough to repeat them. A checkout without git begins at ``WITHOUT_GIT``.
+``exploration`` has fresh seeds.
 """
 
 from __future__ import annotations

@@ -23,5 +23,5 @@ class Share:
 
     @property
     def seeds_a_round(self) -> int:
-        """Return the number of seeds of the level in a round: at least one."""
+        """Return how many seeds of the level a round of an exploration has; at least one."""
         return max(1, round(self.percent * ROUND_S / 100 / self.seed_s))

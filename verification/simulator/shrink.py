@@ -52,7 +52,9 @@ class Shrinker:
     """Shrinks one seed. It stops when nothing more can be removed, or when the time limit is reached."""
 
     def __init__(self, seed: Seed, found: Result, limit_s: float = LIMIT_S) -> None:
-        """``found`` is the failed run. Raises ``ValueError`` if it did not fail."""
+        """``found`` is the result of the failed run. Raises ``ValueError`` if this result has no
+        violation.
+        """
         if not found.violations:
             raise ValueError(f"{seed} breaks no invariant, so there is no failure to shrink")
         self._seed = seed

@@ -85,7 +85,7 @@ class GroupChecker:
             raise Broken(TOLD, f"{member} gets {reply}, its plan is {plan}")
 
     def acknowledged(self, member: str, generation: int, target: Target, offset: int) -> None:
-        """Check an acknowledged commit."""
+        """Check that an acknowledged commit of an offset is committed."""
         found = self.state.offsets.get(self._group, {}).get(target)
         if found is None or (found.generation == generation and found.offset < offset):
             raise Broken(KEPT, f"{member} committed {offset} in {generation}; the log has {found}")

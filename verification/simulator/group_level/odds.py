@@ -1,4 +1,4 @@
-"""The random parameters of one run of the group level."""
+"""Draws the random parameters of one run of a group's coordinator alone."""
 
 from __future__ import annotations
 

@@ -195,7 +195,9 @@ class Checker:
             raise Broken("I24 a transfer ends", detail)
 
     def write(self, node: Node, write: Write) -> None:
-        """Check that a leader changes the membership one safe step at a time (I16)."""
+        """Check that a leader changes the membership in single safe steps: consecutive memberships share
+        quorums (I16).
+        """
         log, initial_membership = node.log, node.disk.initial_membership
         changes = [span for span in write.spans if span.membership is not None]
         if node.core.role is not Role.LEADER:

@@ -31,7 +31,9 @@ def run_core(
     schedule: Schedule | None = None,
     keeps_lines: bool = False,
 ) -> Result:
-    """Run one seed, from the first step to the result. With a ``schedule`` exactly those faults happen."""
+    """Run one seed, from the first step to the result. With a ``schedule`` exactly the scheduled faults
+    happen.
+    """
     size = SIZES[seed % len(SIZES)]
     group = Group(size, seed, odds, spares=SPARES, keeps_lines=keeps_lines)
     Requests(group, seed)

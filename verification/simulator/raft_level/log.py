@@ -184,7 +184,7 @@ class Disk:
                     break
 
     def restored(self) -> Restored:
-        """Return the state of a replica when it opens."""
+        """Return the state with which a replica opens this disk."""
         terms: list[EntryId] = []
         entries = self.log.entries
         for index in range(self.snapshot.index + 1, len(entries)):

@@ -95,7 +95,7 @@ class LogRun:
         self.log.store_initial_membership(INITIAL_MEMBERSHIP)
 
     def now_s(self) -> float:
-        """Simulated seconds since the beginning."""
+        """Simulated seconds since the beginning of the run."""
         return (self.clock.now_ms - self.began_ms) / 1000
 
     def run(self) -> None:

@@ -9,7 +9,9 @@ from typing import Final
 from verification.simulator.odds import Odds
 
 PLAN: Final = "plan"
-"""An operator requests balancing: with a new plan, an old one, or a cancelled one."""
+"""Fault: an operator requests a plan for balancing, and carries it out early, late or twice, or
+cancels it.
+"""
 
 
 @dataclass(frozen=True, slots=True)

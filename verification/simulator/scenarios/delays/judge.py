@@ -44,7 +44,7 @@ REDIRECTED: Final = "D4 a message for a decommissioned partition goes to another
 
 
 Asked = tuple[Literal["add", "cancel"], bytes]
-"""The kind of a request, and the id of the message."""
+"""A request about a message: the kind of request, and the message's id."""
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class Judge(PatientJudge):
     # What is committed.
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """Read the committed batches of a group whose commit index has changed."""
+        """Process newly committed batches of a group."""
         record = self._cluster.checker.groups[group_id]
         place = self.place_of(record)
         if place is None:
@@ -263,7 +263,9 @@ class Judge(PatientJudge):
         self._told(id_, "it is cancelled", lambda known: known.outcome == "cancelled")
 
     def too_late(self, id_: bytes) -> None:
-        """Check a request that was refused because the message is delivered or is being delivered."""
+        """Check an answer that a message is delivered or being delivered, which refuses a request to change
+        it.
+        """
         self._told(id_, "it is delivered", lambda known: known.was_assigned and known.outcome != "cancelled")
 
     def changes_of(self, id_: bytes) -> int:

@@ -233,7 +233,7 @@ class Reader(Client):
     removals = 0  # partition numbers that were removed at least once
 
     async def read_all(self) -> dict[tuple[int, int], str]:
-        """Return the partition and offset of each value."""
+        """Return the partition and the offset of each value that was read."""
         found: dict[tuple[int, int], str] = {}
         while True:
             with contextlib.suppress(RaftlogError):

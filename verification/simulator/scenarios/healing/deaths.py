@@ -52,7 +52,7 @@ class BrokerDeaths:
 
     @property
     def candidates(self) -> list[Machine]:
-        """The brokers that may die now."""
+        """The machines whose brokers may die now."""
         cluster, image = self._cluster, self._image()
         off = [machine for machine in cluster.machines if machine.broker is None]
         if image is None or 2 * (len(off) + 1) >= len(cluster.machines):

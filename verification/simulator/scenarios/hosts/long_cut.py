@@ -26,7 +26,9 @@ SOON_S: Final = 6.0  # every broker serves again so soon after a leadership has 
 
 
 async def hold_cut(cluster: SimulatedCluster, odds: HostOdds, counts: Counter[str]) -> None:
-    """Cut a link, check the cluster for a while, and mend the link. Does nothing in runs without cuts."""
+    """Cut a link, check the cluster for a while, and mend the link. Without ``cuts`` in the odds,
+    do nothing.
+    """
     if not odds.cuts or len(cluster.members) < 3:
         return
     rng, convergence = cluster.rng("cut link"), Convergence(cluster, "while cut")

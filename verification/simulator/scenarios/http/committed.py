@@ -54,16 +54,18 @@ class Committed:
         self._entries = len(group.committed)
 
     def between(self, first: int, end: int) -> list[Row]:
-        """Return the records from an offset up to, but excluding, another one."""
+        """Return the records with offsets from ``first`` to ``end`` - 1."""
         return self.rows[bisect_left(self._offsets, first) : bisect_left(self._offsets, end)]
 
     def first_of_last(self, count: int, end: int) -> int:
-        """Return the offset of the first of the last ``count`` records below an end; 0 if fewer are known."""
+        """Return the offset at which the last ``count`` records below an end begin; 0 if fewer records are
+        known.
+        """
         place = bisect_left(self._offsets, end) - count
         return self._offsets[place] if place >= 0 else 0
 
     def at(self, offset: int) -> Row | None:
-        """Return the record of an offset, if it is a user record."""
+        """Return the record at an offset; None if the offset has no user record."""
         place = bisect_left(self._offsets, offset)
         found = self.rows[place] if place < len(self.rows) else None
         return found if found is not None and found.offset == offset else None

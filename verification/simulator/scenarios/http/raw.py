@@ -30,7 +30,7 @@ class RawAnswer:
         return msgspec.json.decode(self.body, type=dict[str, Any])
 
     def number(self, header: str) -> int:
-        """Return the number in a header."""
+        """Return the value of a response header as an integer."""
         return int(self.headers[header])
 
     @property
@@ -142,7 +142,7 @@ class RawConnection(asyncio.Protocol):
 def request_bytes(
     method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b""
 ) -> bytes:
-    """Return the bytes of a request."""
+    """Build the bytes of an HTTP request."""
     lines = [f"{method} {target} HTTP/1.1", "Host: simulated"]
     lines += [f"{name}: {text}" for name, text in (headers or {}).items()]
     if body or method == "POST":

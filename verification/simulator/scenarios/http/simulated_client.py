@@ -86,7 +86,7 @@ class SimulatedClient:
         return f"{self.name}-{self._values}"
 
     def moment(self) -> float:
-        """Return the current time, which increases with every call."""
+        """Return the current time in seconds; each call returns a greater value than the call before."""
         self._moments += 1
         return self.cluster.loop.now + self._moments * 1e-9
 

@@ -130,7 +130,7 @@ class StreamTransport(asyncio.Transport):
             self._network.loop.later_in(self.process, 0.0, self._hand_over)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the limits at which the program is paused and resumed."""
+        """Set the numbers of unsent bytes at which the program is asked to pause and to resume writing."""
         self._high = HIGH_WATER_BYTES if high is None else high
         self._low = self._high // 4 if low is None else low
 

@@ -94,7 +94,7 @@ class Judge(PatientJudge):
     # What is committed.
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """Read the committed batches of a group whose commit index has changed."""
+        """Process newly committed batches of a group."""
         record = self._cluster.checker.groups[group_id]
         place = self.place_of(record)
         if place is None or (place[0] == TOPIC and place[1] != self._partition):

@@ -80,7 +80,7 @@ class Judge(PatientJudge):
     # What is committed.
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """Read the committed batches of a group whose commit index has changed."""
+        """Process newly committed batches of a group."""
         record = self._cluster.checker.groups[group_id]
         target = self.place_of(record)
         if target is None:

@@ -85,7 +85,9 @@ class PartitionLog:
         return [one for one in self.aborted if known_from <= one.last <= applied]
 
     def outcome_at(self, base: int) -> bool | None:
-        """Return whether the batch at an offset may be read; None if its transaction is open."""
+        """Return whether readers of committed records get the batch at an offset; None if its transaction is
+        open.
+        """
         header = self.by_base[base].header
         if header.is_control or not header.is_transactional:
             return True

@@ -48,7 +48,9 @@ def values_of(batch: Batch) -> tuple[str, ...]:
 
 
 def check_batch(story: Story, batch: Batch, handles: tuple[Handle, ...]) -> None:
-    """Check that a committed batch has all its values, each once. Raises ``Broken``."""
+    """Check that the transactions of a committed batch have all values of the batch, each once. Raises
+    ``Broken``.
+    """
     if batch.key != QUERY_KEY:
         return
     writes = [write for one in handles for write in story.writes.get(one, ())]
@@ -62,7 +64,7 @@ class Died(Exception):
 
 
 class Staged(NamedTuple):
-    """The report of a task to its driver."""
+    """The report of a task to its driver: the epoch of the run, and the prepared transaction, if any."""
 
     epoch: int
     handle: Handle | None

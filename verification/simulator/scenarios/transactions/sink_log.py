@@ -32,7 +32,7 @@ class Run(NamedTuple):
 
 
 class SinkLog:
-    """All sinks, by their keys."""
+    """The committed batches and the registered runs of all sinks."""
 
     def __init__(self) -> None:
         self.batches: set[Batch] = set()

@@ -18,7 +18,7 @@ ABORTS_ODDS: Final = 0.2
 
 
 class Sink(TransactionClient):
-    """Commits the prepared transactions of its tasks, with one sequence after another."""
+    """Commits the prepared transactions of its tasks in batches with rising sequences."""
 
     def __init__(self, cluster: SimulatedCluster, story: Story) -> None:
         super().__init__(cluster, KEY, story)
