@@ -217,7 +217,7 @@ class _Case:
         self.victim: Machine | None = None
 
     def overlaps(self, places: list[Place]) -> bool:
-        """Return whether the damage would leave some log entry intact on no replica."""
+        """Return whether some log entry would then be damaged on every replica."""
         return any(
             mine[0] == other[0] and mine[1] <= other[2] and other[1] <= mine[2]
             for mine in places

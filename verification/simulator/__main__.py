@@ -1,5 +1,6 @@
-"""Runs the fixed seeds, runs fresh seeds for some time, or prints the timeline of one seed. // The command is
-``python -m verification.simulator``.
+"""Runs the fixed seeds, runs fresh seeds for some time, or prints the timeline of one seed.
+
+The command is ``python -m verification.simulator``.
 
 ``--fixed`` always gives an equal verdict for an equal commit. ``--explore`` looks for new errors: its seeds
 are random.

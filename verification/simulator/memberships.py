@@ -1,4 +1,4 @@
-"""Checks the memberships of the metadata group in every run: brokers may join, leave and be taken out of use.
+"""Checks the memberships of the metadata group in every run: brokers may join, leave and be decommissioned.
 
 Two consecutive committed memberships must not have disjoint majorities (I36). A broker that joins must not
 vote before a log has named it as a voter (I37). Leaves to others: who joins (``scenarios.joining``), and that

@@ -198,7 +198,9 @@ class SimulatedNetwork:
         self, connection: _Connection, end: SimulatedTransport, told_after_s: float | None = None
     ) -> None:
         """Close a connection at one end. The other end learns that the connection is closed if a packet can
-        reach it. // With ``told_after_s``, the closing end is notified after this time.
+        reach it.
+
+        With ``told_after_s``, the closing end is notified after this time.
         """
         if end in connection.ended:
             return

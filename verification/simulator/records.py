@@ -217,8 +217,10 @@ def record_of(
     clocks: Clocks,
     violated: Callable[[str, str], None],
 ) -> GroupRecord:
-    """Return the record of a group whose first membership is known now. // Added replicas, which know no
-    members, may open before the first initial replica does: ``before`` is the record with their state.
+    """Return the record of a group whose first membership is known now.
+
+    Added replicas, which know no members, may open before the first initial replica does: ``before`` is the
+    record with their state.
     """
     began, first_membership_index = group.membership, group.status().membership_index
     replicas = {} if before is None else before.replicas

@@ -31,7 +31,7 @@ def sweep(seeds: Iterable[Seed], jobs: int) -> Iterator[Result]:
 
 
 def spread(work: Callable[[Seed], T], seeds: Iterable[Seed], jobs: int) -> Iterator[T]:
-    """Yield the results of ``work``, in the order of the seeds."""
+    """Call ``work`` for each seed, in ``jobs`` processes; yield the results in the order of the seeds."""
     if jobs == 1:
         yield from map(work, seeds)
         return

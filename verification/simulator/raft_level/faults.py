@@ -31,7 +31,7 @@ from verification.simulator.raft_level.reachability import tell_end, tell_loss, 
 from verification.simulator.schedule import Fault, Schedule
 
 NO_FAULTS: Final = frozenset({"change membership", "cut prefix"})
-"""Requests that are injected in the way of faults, but are not counted as faults."""
+"""Requests that are drawn and injected as faults are, but are not counted as faults."""
 
 DEPOSED_STEPS: Final = 80  # within which another one is elected, or the leader is heard again
 

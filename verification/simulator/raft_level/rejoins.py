@@ -48,7 +48,9 @@ class Rejoins:
 
     def answered(self, leader: Node, to: NodeId, response: RejoinResponse) -> None:
         """Check a leader's response that names the end of the log from which a replica may vote and
-        acknowledge again. // Later responses repeat the first one.
+        acknowledge again.
+
+        Later responses repeat the first one.
         """
         if (response.term, response.rejoining) in self._checked:
             return

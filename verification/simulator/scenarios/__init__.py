@@ -34,8 +34,9 @@ from verification.simulator.share import Share
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A scenario, the name of its level, and the share of this level among all seeds. // If ``more`` is
-    given, it draws the parameters in place of the scenario's own draw.
+    """A scenario, the name of its level, and the share of this level among all seeds.
+
+    If ``more`` is given, it draws the parameters in place of the scenario's own draw.
     """
 
     level: str

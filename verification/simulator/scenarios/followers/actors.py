@@ -67,7 +67,7 @@ class FollowerReader(Client):
         self._acknowledged = Acknowledged(cluster, partition)
 
     async def run(self) -> None:
-        """Read until the run ends."""
+        """Read from changing replicas until the run ends."""
         position = 0
         while self.cluster.is_producing:
             await self.cluster.rest()

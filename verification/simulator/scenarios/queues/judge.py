@@ -207,7 +207,8 @@ class Judge(PatientJudge):
 
     def _check_lease(self, place: Place, job: Job, before: Job, at_ms: int) -> None:
         """Check that a job is leased again only after its former lease has ended by the coordinator's clock.
-        // The clocks are right unless a fault of the run changes them.
+
+        The clocks are right unless a fault of the run changes them.
         """
         if self._clocks_are_right and at_ms < before.due_ms:
             raise Broken(HELD, f"{place} is leased at {at_ms} at the latest: {job} after {before}")
