@@ -1,8 +1,8 @@
 """Crashes a broker after every disk operation of a fixed workload: ``python -m verification.crash_points``.
 
-Decides: the workload, and that each of its disk operations is once the last before a kill and once the last
-before a power loss, after which the disk keeps synced data and any part of the rest. Leaves to others:
-brokers, storage and recovery, which are production code in the simulator, and the checks
+Decides: the crash points. Each disk operation of the workload is the last one before a kill in one run, and
+the last one before a power loss in another. A power loss keeps synced data, and any part of the other data.
+Leaves to others: brokers, storage and recovery, which are production code in the simulator, and the checks
 (``verification.simulator.checker``, ``verification.simulator.convergence``).
 
 There are three brokers; a run of the workload counts the disk operations of one broker, so a new operation
@@ -39,7 +39,7 @@ class Outcomes:
     seconds: float
 
     def last_line(self) -> str:
-        """Return one line for users and scripts."""
+        """Return the result as one line for users and scripts."""
         return (
             f"operations={self.operations} crashes={self.crashes} power_losses={self.power_losses} "
             f"recovered={self.recovered} failed={len(self.failures)} seconds={self.seconds:.1f}"
@@ -47,7 +47,9 @@ class Outcomes:
 
 
 def run_point(point: CrashPoint | None, *, keeps_lines: bool = False) -> Workload:
-    """Run once. ``violations`` is empty after a complete recovery; the brokers' logs are discarded."""
+    """Run the workload with one crash. ``violations`` is empty after a complete recovery; the brokers' log
+    lines are discarded.
+    """
     logging.disable(logging.CRITICAL)
     was_enabled = gc.isenabled()
     gc.disable()
@@ -63,7 +65,9 @@ def run_point(point: CrashPoint | None, *, keeps_lines: bool = False) -> Workloa
 
 
 def enumerate_points(stride: int = 1) -> tuple[int, list[CrashPoint]]:
-    """Return the number of operations of the workload, and crash points at every ``stride``-th operation."""
+    """Return the number of disk operations of the workload, and a crash point for every ``stride``-th
+    operation.
+    """
     workload = run_point(None)
     if workload.violations:
         raise RuntimeError(f"the workload fails without a crash: {workload.violations[0]}")
@@ -77,7 +81,7 @@ def enumerate_points(stride: int = 1) -> tuple[int, list[CrashPoint]]:
 
 
 def run_all(stride: int = 1, jobs: int = 1) -> Outcomes:
-    """Run every crash point, or every ``stride``-th."""
+    """Run the crash point of every operation, or of every ``stride``-th operation."""
     began = time.monotonic()
     operations, points = enumerate_points(stride)
     failures = tuple(failure for failure in _fail(points, jobs) if failure)
@@ -108,7 +112,7 @@ def _failures(points: list[CrashPoint]) -> list[str]:
 
 
 def _failure(point: CrashPoint) -> str:
-    """Return the violation after this crash; empty if there is none."""
+    """Return the first violation after this crash; empty if there is none."""
     violations = run_point(point).violations
     if not violations:
         return ""
@@ -118,7 +122,7 @@ def _failure(point: CrashPoint) -> str:
 
 
 def main() -> int:
-    """Run, and return the exit status: 1 after any failed recovery."""
+    """Run the enumeration; return the exit status: 1 if any recovery failed."""
     parser = argparse.ArgumentParser(prog="python -m verification.crash_points", description=__doc__)
     parser.add_argument("--stride", type=int, default=1, help="only every n-th operation (default: 1)")
     parser.add_argument("--at", type=int, help="only this operation, with its timeline")

@@ -40,14 +40,16 @@ ODDS: Final = CALM.with_check_ms(200).having(TransactionOdds.calm())
 
 @dataclass(frozen=True, slots=True)
 class CrashPoint:
-    """The operation after which the counted machine crashes, and the kind of crash."""
+    """The disk operation after which the machine crashes, and the kind of crash."""
 
     operation: int
     manner: str
 
 
 class Workload(Simulation):
-    """One run of the workload. It ends at the crash of the counted machine; then all brokers must recover."""
+    """One run of the workload, which ends at the crash of the counted machine. Then all brokers
+    must recover.
+    """
 
     def __init__(self, point: CrashPoint | None, *, odds: Odds = ODDS, keeps_lines: bool = False) -> None:
         super().__init__(SEED, odds, keeps_lines=keeps_lines)
@@ -66,7 +68,7 @@ class Workload(Simulation):
             self.counted.is_killed_in_a_change = point.manner == KILL
 
     async def live(self) -> None:
-        """Run the workload up to the crash (or its end without a crash), and the checks after it."""
+        """Run the workload until the crash, or to its end if no crash happens; then check the recovery."""
         for machine in self.machines:
             machine.start()
         work = asyncio.get_running_loop().create_task(self._work())
@@ -150,7 +152,7 @@ class Workload(Simulation):
             await asyncio.sleep(0.2)
 
     async def _cut_a_divergent_tail(self) -> None:
-        """Isolate the machine, let it accept records that no other replica gets, and let it return."""
+        """Isolate the machine, let it accept records that no other replica gets, and connect it again."""
         others = [machine for machine in self.machines if machine is not self.counted]
         directions = [(self.counted.node, other.node) for other in others]
         self.network.block(directions + [(to, sender) for sender, to in directions], holds=False)
@@ -173,14 +175,16 @@ class Workload(Simulation):
         await asyncio.sleep(0.5)
 
     async def _transact(self) -> None:
-        """Commit a transaction over two partitions, and abort another."""
+        """Commit a transaction over two partitions, and abort a second transaction."""
         await self._make_transactional()
         for is_commit in (True, False):
             while await self._producer.transact(is_commit=is_commit) is None:
                 await self._producer.pause()
 
     async def _coordinate(self) -> None:
-        """Let the machine lead the coordinator and one of two partitions; one transaction times out."""
+        """Make the machine leader of the coordinator's group and of one of two partitions; let one
+        transaction time out.
+        """
         await self._lead(TRANSACTIONS)
         await self._lead(LEDGER)
         await self._transact()
@@ -197,7 +201,7 @@ class Workload(Simulation):
         await self._start_again()
 
     async def _fall_behind_the_log_start(self) -> None:
-        """Stop the machine until the other replicas have deleted the beginnings of their logs."""
+        """Keep the machine stopped until the other replicas have deleted the beginnings of their logs."""
         self.counted.kill()
         for _ in range(14):
             await self._send(FADING, to=self.machines[0])
@@ -213,7 +217,9 @@ class Workload(Simulation):
         await self._move(FADING, 1, 2, 3)
 
     async def _join(self) -> None:
-        """Let the machine receive a log as an added replica, and vote in place of another."""
+        """Add a replica on the machine, which receives the log and becomes a voter in place of another
+        replica.
+        """
         await self._move(MOVING, 1, 3)
         for _ in range(3):
             await self._send(MOVING, count=3)
@@ -226,7 +232,7 @@ class Workload(Simulation):
         await self._move(MOVING, 2, 3)
 
     async def _leave(self) -> None:
-        """Let the machine lead the removal of its own replica."""
+        """Make the machine leader of the group from which its own replica is removed."""
         await self._send(MOVING)
         await self._move(MOVING, 1, 3)
         await self._send(MOVING)
@@ -241,7 +247,7 @@ class Workload(Simulation):
         await self.make_topics_of(self._transactions, {})
 
     async def _move(self, topic: str, *nodes: int) -> None:
-        """Move the replicas to these brokers; returns once no other broker has a replica."""
+        """Move the replicas of a topic to these brokers; return once no other broker has a replica."""
         wish = MoveReplicas(topic, 0, tuple(NodeId(node) for node in nodes))
         await self._ask(lambda broker: broker.admin.change_replicas(wish, 1500))
         await self._until(lambda: all(self._has_moved(machine, wish) for machine in self.machines))
@@ -272,7 +278,7 @@ class Workload(Simulation):
             )
 
     def _is_level(self) -> bool:
-        """True if all logs of all groups end at one committed index."""
+        """Return whether all logs of each group end at the group's committed index."""
         ends: dict[GroupId, set[int]] = {}
         for machine in self.machines:
             for group_id, group in ({} if machine.broker is None else machine.broker.host.groups).items():
@@ -288,7 +294,9 @@ class Workload(Simulation):
     async def _send(
         self, topic: str, *, to: Machine | None = None, count: int = 1, timeout_ms: int = 1500
     ) -> None:
-        """Send one batch, retried until it is acknowledged, unless only the crashed machine could do so."""
+        """Send one batch, and retry until it is acknowledged. Give up if only the crashed machine could
+        acknowledge it.
+        """
         first = self._values + 1
         self._values += count
         values = [f"{topic}-{number}" for number in range(first, first + count)]

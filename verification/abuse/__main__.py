@@ -15,7 +15,7 @@ from verification.abuse.target import AT_ONCE, Attack
 
 
 def main() -> None:
-    """Run the named attacks, or the requests of the seed."""
+    """Run the named attacks, or else the random requests that the seed determines."""
     parser = argparse.ArgumentParser(prog="python -m verification.abuse", description=__doc__)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--seconds", type=float, default=60.0)

@@ -1,8 +1,8 @@
-"""Sends requests with extreme values to all brokers: one mistake each, or many at once, from a seed.
+"""Sends requests with extreme values to all brokers: requests with one mistake, or random requests with many.
 
-``extremes`` derives the requests from the contract that a broker publishes; here they name existing
-resources: a topic with records, an open transaction, a delayed message, a schedule, a group member, leased
-jobs.
+``extremes`` derives the requests from the OpenAPI document that a broker publishes; this module replaces
+names in the requests by those of existing resources: a topic with records, an open transaction, a delayed
+message, a schedule, a group member, leased jobs.
 """
 
 from __future__ import annotations
@@ -46,14 +46,16 @@ _JSON: Final = {"Content-Type": media_types.JSON}
 
 
 def one_mistake(target: Target) -> Counter[str]:
-    """Send extremes of every field, one at a time; a short run sends a part of them."""
+    """Send requests with an extreme value in one field, for every field; a short run sends a part of the
+    requests.
+    """
     contract = contract_of(target)
     some = sample if target.scale >= 1 else _every
     return sent(target, contract, some(all_of(contract), round(ONE_OF / target.scale)))
 
 
 def of_the_table(target: Target) -> Counter[str]:
-    """Send every extreme body that is not JSON, and a part of the extreme query strings and headers."""
+    """Send every body that is extreme and not JSON, and a part of the extreme query strings and headers."""
     contract = contract_of(target)
     some = round(ONE_OF / target.scale)
     of_bodies = _every(tabled_bodies(contract), max(1, some // ONE_OF))
@@ -65,19 +67,19 @@ def _every(requests: Iterable[Extreme], one_of: int) -> Iterator[Extreme]:
 
 
 def all_of(contract: Contract) -> Iterator[Extreme]:
-    """Return all requests with one mistake."""
+    """Return all requests that have exactly one extreme value."""
     return chain(bad_bodies(contract), contract.one_by_one())
 
 
 def sample(requests: Iterable[Extreme], one_of: int) -> Iterator[Extreme]:
-    """Yield every n-th of these requests, and those with the values that found most errors."""
+    """Yield every n-th request, and the requests with the values that found most errors so far."""
     for number, request in enumerate(requests):
         if number % one_of == 0 or request.name.endswith(SHARPEST):
             yield request
 
 
 def mixed(target: Target, seed: int = SEED, seconds: float = SECONDS) -> Counter[str]:
-    """Send whole requests drawn from a seed for ``seconds``, and at least ``MIXED_MIN``."""
+    """Send random requests that the seed determines, for ``seconds`` and at least ``MIXED_MIN`` requests."""
     ends_at = time.monotonic() + seconds * target.scale
     contract = contract_of(target)
     drawn = enumerate(contract.mixed(seed))
@@ -86,16 +88,18 @@ def mixed(target: Target, seed: int = SEED, seconds: float = SECONDS) -> Counter
 
 
 def contract_of(target: Target) -> Contract:
-    """Fetch the OpenAPI document that the brokers publish; ``known_to`` fills its names."""
+    """Fetch the OpenAPI document that the brokers publish; ``known_to`` adds the names of existing
+    resources.
+    """
     answer, document = target.ask("GET", documents.OPENAPI.path)
     assert answer == "200", answer
     return Contract(json.loads(document), {})
 
 
 def known_to(target: Target, number: int = 0) -> dict[str, object]:
-    """Create the resources that a round may name, if they are missing; return values by field name.
+    """Create missing resources that requests of a round may name; return their names by field of a request.
 
-    Each round has new groups: one without members, one with a member, and one that is a queue.
+    Each round creates three groups: a group without members, a group with a member, and a queue.
     """
     topic, record = target.topic, {"value": "v", "key": "k"}
     idle, joined, working = f"idle-{number}", f"joined-{number}", f"working-{number}"
@@ -128,7 +132,7 @@ def known_to(target: Target, number: int = 0) -> dict[str, object]:
 
 
 def bad_bodies(contract: Contract) -> Iterator[Extreme]:
-    """Yield bodies that are invalid as a whole, for each media type of each operation."""
+    """Yield requests whose body is invalid as a whole, for each media type of each operation."""
     for good, media_type in contract.bodies():
         for body in BAD_BODIES:
             yield Extreme(
@@ -137,7 +141,9 @@ def bad_bodies(contract: Contract) -> Iterator[Extreme]:
 
 
 def sent(target: Target, contract: Contract, requests: Iterable[Extreme]) -> Counter[str]:
-    """Send requests to all brokers, and recreate the resources that they name; count the responses."""
+    """Send requests to all brokers, recreate deleted resources that the requests name, and count the
+    responses.
+    """
     responses: Counter[str] = Counter()
     left, numbers = iter(requests), count()
     contract.known.update(known_to(target, next(numbers)))
@@ -148,7 +154,7 @@ def sent(target: Target, contract: Contract, requests: Iterable[Extreme]) -> Cou
 
 
 def _answer(target: Target, requests: tuple[Extreme, ...], number: int) -> str:
-    """Return the response; if it is wrong, with the request that got it."""
+    """Return the response as one line; an unexpected response is followed by its request."""
     one = requests[number]
     answer, _ = target.ask(one.method, one.path, one.body, one.headers, broker=number, answer_s=ANSWER_S)
     return f"{answer} ({one.name})" if is_wrong(answer) else answer

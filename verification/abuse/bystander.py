@@ -1,9 +1,9 @@
 """Runs a correct client in a separate process, which the attacks must not disturb.
 
-It checks the liveness of every broker and produces numbered values, both fifty times a second on persistent
-connections, and measures the durations. Its other duties are less frequent: readiness of a broker, a commit
-of offsets of a group of each coordinator, a transaction, a delayed message. At the end it reports the
-acknowledged values for a final read.
+Fifty times a second the client checks the liveness of every broker and produces a numbered value, on
+persistent connections, and measures the durations. Less often it requests the readiness of a broker, commits
+offsets for a group of each coordinator, runs a transaction and sends a delayed message. At the end the client
+reports the acknowledged values, which a final read must find.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _TAKE, _STOP = "take", "stop"
 
 @dataclass(slots=True)
 class Seen:
-    """The bystander's results of a period; times in seconds."""
+    """The bystander's results of a period: counts of responses, and times in seconds."""
 
     probes: list[float] = field(default_factory=list)
     produces: list[float] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     acknowledged: list[str] = field(default_factory=list)
     duties: dict[str, list[float]] = field(default_factory=lambda: {duty: [] for duty in DUTIES})
-    """Durations of the completed duties, in seconds."""
+    """Durations of the bystander's completed requests, in seconds, by kind of request."""
 
     def add(self, later: Seen) -> None:
-        """Append the results of the next period."""
+        """Add the results of the next period to these results."""
         self.probes += later.probes
         self.produces += later.produces
         self.refused += later.refused
@@ -56,12 +56,12 @@ class Seen:
 
     @property
     def slowest_duty_s(self) -> float:
-        """Longest duration of a duty."""
+        """Longest duration of any of the bystander's requests, in seconds."""
         return max(itertools.chain(*self.duties.values()), default=0.0)
 
 
 class Bystander:
-    """A client of these brokers while the block lasts."""
+    """A client process that sends requests to the brokers while the ``with`` block runs."""
 
     def __init__(self, urls: Sequence[str], topic: str, groups: Sequence[str]) -> None:
         context = multiprocessing.get_context("spawn")
@@ -71,7 +71,7 @@ class Bystander:
         )
 
     def take(self) -> Seen:
-        """Return the results since the last call."""
+        """Return the results since the last call of ``take``."""
         self._pipe.send(_TAKE)
         seen = self._pipe.recv()
         assert isinstance(seen, Seen)
@@ -172,12 +172,12 @@ async def _attend_to(
 
 
 def _why(what: str, status: int, content: bytes) -> str:
-    """Return a refusal with its reason, which shows the cause: a lost leader, a full queue, a used share."""
+    """Return the status of a refused request with the reason that the broker gives, such as a lost leader."""
     return f"{what}: {status} {read_problem(content)}"
 
 
 def _duty(duty: str, topic: str, group: str, number: int) -> tuple[str, str, object, str | None]:
-    """Return method, path and body of a request, and the value that it stores."""
+    """Return the method, path and body of a request of the given kind, and the value that it stores."""
     value = f"{duty} {number}"
     records, offset = [{"value": value}], {"topic": topic, "partition": 0, "offset": 0}
     match duty:

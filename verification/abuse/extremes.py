@@ -1,8 +1,8 @@
-"""Derives extreme requests from the contract that a broker publishes.
+"""Derives extreme requests from the OpenAPI document that a broker publishes.
 
-``one_by_one`` gives every field of every operation every extreme value, in an otherwise valid request.
-``mixed`` draws whole requests from a seed: most fields valid, many at their limits, a few extreme. Equal
-documents and seeds give equal requests. Leaves to others: sending requests and checking responses
+``one_by_one`` makes one request for each field of each operation and each extreme value; the other fields are
+valid. ``mixed`` draws whole requests from a seed: most fields valid, many at their limits, a few extreme.
+Equal documents and seeds give equal requests. Leaves to others: sending requests and checking responses
 (``bad_inputs``).
 """
 
@@ -62,7 +62,7 @@ class _Again(str):
 
 @dataclass(frozen=True, slots=True)
 class Extreme:
-    """One request; ``name`` has the field and its value."""
+    """A request with an extreme value; ``name`` has the field and the value."""
 
     name: str
     method: str
@@ -73,26 +73,28 @@ class Extreme:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """An OpenAPI document, and ``known``: values that exist in the cluster, by the names of their fields."""
+    """The OpenAPI document of a cluster. ``known`` has the names of existing resources, by the field of a
+    request.
+    """
 
     document: Schema
     known: dict[str, object]
 
     def one_by_one(self) -> Iterator[Extreme]:
-        """Yield requests for every field with every extreme value; the other fields are valid."""
+        """Yield a request for every field and every extreme value; its other fields are valid."""
         for operation in self._operations():
             yield from operation.with_one_parameter()
             yield from operation.with_one_body()
 
     def mixed(self, seed: int) -> Iterator[Extreme]:
-        """Yield requests without end."""
+        """Yield an endless series of random requests that the seed determines."""
         rng = random.Random(seed)
         operations = [each for each in self._operations() for _ in range(each.weight)]
         while True:
             yield rng.choice(operations).drawn(rng)
 
     def bodies(self) -> Iterator[tuple[Extreme, str]]:
-        """Yield a valid request of each operation with a body, for each of its media types."""
+        """Yield valid requests for each operation with a body: one for each media type of the body."""
         for operation in self._operations():
             for media_type in operation.media_types:
                 yield operation.valid, media_type
@@ -104,7 +106,7 @@ class Contract:
 
     @property
     def header_names(self) -> list[str]:
-        """The names of headers of all operations."""
+        """Names of the header parameters of all operations."""
         parameters = (
             parameter
             for methods in self.document["paths"].values()
@@ -121,7 +123,7 @@ class Contract:
                 yield _Operation(self, method.upper(), template, described)
 
     def resolved(self, schema: Schema) -> Schema:
-        """Return the schema behind a reference."""
+        """Return the schema to which a ``$ref`` points; return other schemas unchanged."""
         if "$ref" not in schema:
             return schema
         found: Schema = self.document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
@@ -153,7 +155,9 @@ class Contract:
         return {each: self.good(inner[each], each) for each in schema.get("required", ())}
 
     def mutants(self, schema: Schema, name: str = "") -> Iterator[tuple[str, Json]]:
-        """Yield pairs of a place and a value that is extreme at this place and valid elsewhere."""
+        """Yield a path inside the value and an extreme value for this path; the rest of the value
+        is valid.
+        """
         schema = self.resolved(schema)
         for value in _extremes_of(schema):
             yield f" = {_shown(value)}", value
@@ -230,7 +234,9 @@ class _Operation:
 
     @property
     def weight(self) -> int:
-        """The weight of this operation in a draw: operations with a body have more to vary."""
+        """Relative probability that a random request calls this operation; operations with a body have a
+        higher one.
+        """
         return 5 if self._good_body()[0] else 1
 
     @property
@@ -302,7 +308,7 @@ class _Operation:
 
 
 def _extremes_of(schema: Schema) -> list[Json]:
-    """Return values for a field, including numbers and texts around the limits of this schema."""
+    """Return extreme values for a field, including numbers and texts around the limits in the schema."""
     kinds = {option.get("type") for option in schema.get("anyOf", [schema])}
     found: list[Json] = [*OTHERS]
     if kinds & {"integer", "number", None}:
@@ -317,7 +323,7 @@ def _extremes_of(schema: Schema) -> list[Json]:
 
 
 def _distinct(values: list[Json]) -> list[Json]:
-    """Return distinct values; 0, 0.0 and False are different."""
+    """Return the values without duplicates; 0, 0.0 and False count as different."""
     return list({repr(value)[:5_000]: value for value in values}.values())
 
 
@@ -342,7 +348,7 @@ def _parameter_values(parameter: Schema) -> list[str]:
 
 
 def _fits(value: Json, schema: Schema) -> bool:
-    """Return whether a plain value is valid, as far as the schema says."""
+    """Return whether the schema permits a value that is neither a list nor an object."""
     if "enum" in schema:
         return value in schema["enum"]
     match schema.get("type"):

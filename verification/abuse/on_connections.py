@@ -1,4 +1,6 @@
-"""Attacks with connections that announce, wait, do not read, or do not speak HTTP."""
+"""Attacks that hold connections open: unfinished requests, long waits, unread responses, bytes that are not
+HTTP.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def _address(target: Target, broker: int) -> tuple[str, int]:
 
 
 def idle_connections(target: Target) -> Counter[str]:
-    """Open up to ``IDLE_MAX`` connections; a request during that time gets a response or a refusal."""
+    """Open up to ``IDLE_MAX`` idle connections; a request on another connection gets a response or
+    a refusal.
+    """
     with target.connections(IDLE_MAX) as opened:
         responses = Counter({"opened": len(opened)})
         responses[target.ask("GET", "/healthz/live")[0]] += 1
@@ -34,7 +38,7 @@ def idle_connections(target: Target) -> Counter[str]:
 
 
 def announced_bodies(target: Target) -> Counter[str]:
-    """Announce bodies of 16 MiB, and send one byte of each."""
+    """Announce request bodies of 16 MiB on many connections, and send one byte of each body."""
     head = (
         f"POST {target.records} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {media_types.JSON}\r\n"
         f"Content-Length: {16 << 20}\r\n\r\n{{"
@@ -48,7 +52,7 @@ def announced_bodies(target: Target) -> Counter[str]:
 
 
 def readers_that_do_not_read(target: Target) -> Counter[str]:
-    """Open event streams from the beginning, and fetches, and never read the responses."""
+    """Open event streams from the first record, and fetch requests, and never read the responses."""
     fetch = f"GET {target.records}?offset=earliest HTTP/1.1\r\nHost: localhost\r\n"
     stream = f"{fetch}Accept: text/event-stream\r\n\r\n"
     fetch += "\r\n"
@@ -83,7 +87,7 @@ def fetches_that_nobody_takes(target: Target) -> Counter[str]:
 
 
 def noise_behind_waits(target: Target) -> Counter[str]:
-    """Send noise while a request waits; the broker reads the noise after its response."""
+    """Send random bytes after a request that waits; the broker reads the bytes after its response."""
     wait = f"GET {target.records}?offset=latest&wait=2s HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     with target.connections(target.times(500), wait) as opened:
         for link in opened:
@@ -95,7 +99,7 @@ def noise_behind_waits(target: Target) -> Counter[str]:
 
 
 def not_http(target: Target) -> Counter[str]:
-    """Send noise, TLS, and almost valid requests."""
+    """Send random bytes, a TLS handshake, and almost valid HTTP requests."""
     rng = random.Random(11)
     shapes = (
         lambda: rng.randbytes(rng.randint(1, 3000)),
@@ -118,7 +122,7 @@ def not_http(target: Target) -> Counter[str]:
 
 
 def noise_on_node_ports(target: Target) -> Counter[str]:
-    """Send bytes that are not a handshake to the ports between brokers."""
+    """Send bytes that are not a handshake to the ports for connections between brokers."""
     rng = random.Random(12)
     http = b"GET / HTTP/1.1\r\n" + _HOST + b"\r\n"
     noise = [http if at % 3 == 0 else rng.randbytes(rng.randint(1, 4000)) for at in range(target.times(300))]
@@ -127,7 +131,7 @@ def noise_on_node_ports(target: Target) -> Counter[str]:
 
 
 def long_waits(target: Target) -> Counter[str]:
-    """Request waits of years on 300 connections that disconnect."""
+    """Send requests that ask the broker to wait for years, on 300 connections, and disconnect."""
     wait = f"GET {target.records}?offset=latest&wait=99999999s HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     with target.connections(target.times(300), wait) as opened:
         time.sleep(HOLD_S * target.scale)

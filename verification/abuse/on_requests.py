@@ -25,7 +25,9 @@ def _bomb(content: bytes) -> bytes:
 
 
 def bombs_read_as_json(target: Target) -> Counter[str]:
-    """Produce a few kilobytes that decompress to a record of 15 MiB, and read it five times concurrently."""
+    """Produce a few kilobytes that decompress to a record of 15 MiB; read the record in five concurrent
+    requests.
+    """
     responses: Counter[str] = Counter()
     for content in (bytes(BOMB_BYTES), b"x" * BOMB_BYTES, b"[" + b"1," * (BOMB_BYTES // 2 - 1) + b"1]"):
         answer, body = target.ask("POST", target.records, _bomb(content), BATCH)
@@ -41,20 +43,20 @@ def _read(target: Target, offset: int, broker: int) -> str:
 
 
 def bombs_in_one_body(target: Target) -> Counter[str]:
-    """Produce nine hundred compressed bombs in one request."""
+    """Produce one request with nine hundred batches, each of which decompresses to many times its size."""
     body = _bomb(bytes(BOMB_BYTES)) * 900
     return Counter([target.ask("POST", target.records, body, BATCH)[0]])
 
 
 def many_batches(target: Target) -> Counter[str]:
-    """Produce a body of 240,000 batches of one record."""
+    """Produce one request with 240,000 batches of one record each."""
     body = build_batch([Record(b"v")], codec=Codec.NONE, timestamp_ms=1) * 240_000
     body = body[: 16 << 20]
     return target.at_once(2, lambda broker: target.ask("POST", target.records, body, BATCH, broker=broker)[0])
 
 
 def many_records_deflated(target: Target) -> Counter[str]:
-    """Produce a few kilobytes of compressed JSON with 1.3 million records."""
+    """Produce one request of a few kilobytes: compressed JSON with 1.3 million records."""
     body = b'{"records":[' + b",".join([b'{"value":1}'] * 1_300_000) + b"]}"
     headers = {"Content-Type": media_types.JSON, "Content-Encoding": "deflate"}
     packed = zlib.compress(body, 9)
@@ -90,7 +92,7 @@ def large_texts(target: Target) -> Counter[str]:
 
 
 def undecodable_batches(target: Target) -> Counter[str]:
-    """Produce batches with correct checksums and damaged records."""
+    """Produce batches whose checksums are right and whose records cannot be decoded."""
     responses: Counter[str] = Counter()
     whole = build_batch([Record(b"value" * 20)] * 5, codec=Codec.NONE, timestamp_ms=1)
     for at in range(HEADER_BYTES, len(whole), 7):
@@ -103,7 +105,7 @@ def undecodable_batches(target: Target) -> Counter[str]:
 
 
 def long_pages(target: Target) -> Counter[str]:
-    """Read pages of ten thousand records with five concurrent readers, through 100,000 records."""
+    """Read 100,000 records in pages of ten thousand, with five concurrent readers."""
     batch = build_batch([Record(b"v")] * 10_000, codec=Codec.ZSTD, timestamp_ms=1)
     responses = Counter(target.ask("POST", target.records, batch, BATCH)[0] for _ in range(target.times(10)))
 
@@ -118,7 +120,7 @@ def long_pages(target: Target) -> Counter[str]:
 
 
 def many_producers(target: Target) -> Counter[str]:
-    """Allocate producer ids, and send one batch with each of several ids that were never allocated."""
+    """Allocate many producer ids, and send one batch under each of several ids that were never allocated."""
     responses: Counter[str] = Counter()
     for number in range(target.times(500)):
         responses[target.ask("POST", records.CREATE.path, b"{}", {"Content-Type": media_types.JSON})[0]] += 1
@@ -135,7 +137,9 @@ def many_producers(target: Target) -> Counter[str]:
 
 
 def foreign_pages(target: Target) -> Counter[str]:
-    """Send requests that a page in an operator's browser can send: a foreign Host, a foreign Origin."""
+    """Send requests that a web page in an operator's browser can send: with a foreign Host or a foreign
+    Origin.
+    """
     responses: Counter[str] = Counter()
     move = partitions.TRANSFER_LEADERSHIP.at(topic=target.topic, partition=0)
     for _ in range(target.times(100)):

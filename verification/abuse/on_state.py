@@ -1,6 +1,6 @@
 """Attacks that fill or poison the state of coordinators: groups, transactions, delayed messages, keys.
 
-They come from a separate address: brokers give each client a share of the room.
+The attacks use an IP address of their own, because brokers limit the state that each client address may use.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Post = tuple[str, str, object, Mapping[str, str]]  # method, path, body, further
 
 
 def poisoned_epochs(target: Target) -> Counter[str]:
-    """Commit leader epochs that no record can have, for groups of all coordinators."""
+    """Commit offsets with leader epochs that no record can have, for a group of each coordinator."""
     bodies = {"offsets": [{"topic": target.topic, "partition": 0, "offset": 0, "leader_epoch": EPOCH}]}
     return _all(target, [_commit(f"poison-{number}", bodies) for number in range(target.times(500))])
 
 
 def many_groups(target: Target) -> Counter[str]:
-    """Create a thousand groups, and list one group repeatedly."""
+    """Create a thousand groups, and request the list of groups repeatedly."""
     body = {"offsets": [{"topic": target.topic, "partition": 0, "offset": 0}]}
     responses = _all(target, [_commit(f"many-{number}", body) for number in range(target.times(1_000))])
     lists: list[Post] = [
@@ -45,7 +45,7 @@ def many_groups(target: Target) -> Counter[str]:
 
 
 def offset_metadata(target: Target) -> Counter[str]:
-    """Commit offsets with the longest metadata, in more groups than there is room for."""
+    """Commit offsets with the longest allowed metadata, in more groups than a coordinator has memory for."""
     _make(target, WIDE, WIDTH, {})
     offsets = [
         {"topic": WIDE, "partition": partition, "offset": 0, "metadata": METADATA}
@@ -56,7 +56,7 @@ def offset_metadata(target: Target) -> Counter[str]:
 
 
 def idempotency_keys(target: Target) -> Counter[str]:
-    """Send requests with keys, whose kept responses are as large as possible."""
+    """Send requests with idempotency keys whose stored responses are as large as possible."""
     body = {"records": [{"value": 0}] * 1_000}
     path = record_operations.PRODUCE.path.format(topic=target.topic)
     return _all(
@@ -66,7 +66,9 @@ def idempotency_keys(target: Target) -> Counter[str]:
 
 
 def messages_for_the_year_9999(target: Target) -> Counter[str]:
-    """Produce delayed messages that are never due, in smaller and smaller requests."""
+    """Produce delayed messages that are due in the year 9999, in requests of 500, then 50, then one
+    message.
+    """
     _make(target, FOREVER, 1, {"retention.ms": -1})
     path = record_operations.PRODUCE.path.format(topic=FOREVER) + YEAR_9999
     return _all(
@@ -80,13 +82,15 @@ def messages_for_the_year_9999(target: Target) -> Counter[str]:
 
 
 def transactional_ids(target: Target) -> Counter[str]:
-    """Open long transactional ids, none of which is used again."""
+    """Start transactions under long transactional ids, and use each id once."""
     named = [{"transactional_id": f"{number:08d}" + "x" * 200} for number in range(target.times(800))]
     return _all(target, [("POST", transactions.LIST.path, body, {}) for body in named])
 
 
 def large_subscriptions(target: Target) -> Counter[str]:
-    """Join a member with a thousand long topics, and small members whose joins rewrite its row."""
+    """Join a member with a thousand long topic names, then many small members: each join rewrites the group's
+    row.
+    """
     path = members.JOIN.path.format(group="amplified")
     sessions = {"session_timeout": "6s", "rebalance_timeout": "1s"}
     large = {"topics": [f"{number:04d}" + "x" * 245 for number in range(1_000)], "member_id": "large"}
@@ -95,7 +99,7 @@ def large_subscriptions(target: Target) -> Counter[str]:
 
 
 def prepared_for_a_day(target: Target) -> Counter[str]:
-    """Prepare transactions for a day, during which later records are not visible."""
+    """Prepare transactions that stay undecided for a day; readers do not get later records meanwhile."""
     responses: Counter[str] = Counter()
     for number in range(target.times(20)):
         opened, content = target.ask(
@@ -108,7 +112,9 @@ def prepared_for_a_day(target: Target) -> Counter[str]:
 
 
 def values_without_end(target: Target) -> Counter[str]:
-    """Send bodies of megabytes that are slow to decode: keys, nesting, escapes, a bomb."""
+    """Send bodies of megabytes that are slow to decode: many keys, deep nesting, escapes, a
+    compressed body.
+    """
     records, topics = record_operations.PRODUCE.path.format(topic=target.topic), topic_operations.LIST.path
     keys = b",".join(b'"k%d":1' % number for number in range(900_000))
     bodies: list[tuple[str, bytes, dict[str, str]]] = [
@@ -126,7 +132,7 @@ def values_without_end(target: Target) -> Counter[str]:
 
 
 def connections_of_one_address(target: Target) -> Counter[str]:
-    """Open more connections than one client may have; other clients must still get new ones."""
+    """Open more connections than one client address may have; other addresses must still get connections."""
     with target.connections(1_100):
         return Counter(
             replace(target, source="").ask("GET", topic_operations.LIST.path)[0] for _ in range(20)
@@ -143,7 +149,7 @@ def _make(target: Target, topic: str, partitions: int, config: Mapping[str, int]
 
 
 def _all(target: Target, requests: Iterable[Post]) -> Counter[str]:
-    """Send requests to all brokers, several at once."""
+    """Send all requests to all brokers, several at a time; count the responses."""
     listed = list(requests)
 
     def send(number: int) -> str:

@@ -1,7 +1,7 @@
 """Defines requests whose extreme input no schema describes: batches, lines, query strings and headers.
 
-One table of bodies for each media type, one of query strings and one of headers are applied to every
-operation of the contract. Equal contracts give equal requests.
+There is a table of bodies for each media type, a table of query strings and a table of headers. Each of their
+rows gives a request for every operation of the OpenAPI document. Equal documents give equal requests.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Named = tuple[str, bytes]
 
 
 def tabled_bodies(contract: Contract) -> Iterator[Extreme]:
-    """Yield each body of the table, for each operation that accepts its media type."""
+    """Yield a request for each operation and each body in the table of a media type that it accepts."""
     for good, media_type in contract.bodies():
         sent = {**good.headers, "Content-Type": media_type}
         for name, body in BODIES.get(media_type, lambda: iter(()))():
@@ -41,7 +41,7 @@ def tabled_bodies(contract: Contract) -> Iterator[Extreme]:
 
 
 def tabled_heads(contract: Contract) -> Iterator[Extreme]:
-    """Yield each query string and header of the table, for each operation."""
+    """Yield a request for each operation and each query string and header of the tables."""
     for good in contract.valid():
         separator = "&" if "?" in good.path else "?"
         for query in QUERIES:
@@ -57,7 +57,7 @@ def tabled_heads(contract: Contract) -> Iterator[Extreme]:
 
 
 def batches() -> Iterator[Named]:
-    """Yield binary batches: header fields at their limits, false lengths and sizes, damaged records."""
+    """Yield binary batches with extreme header fields, wrong lengths and sizes, or damaged records."""
     whole = build_batch([Record(b"v" * 100, b"k")] * 3, codec=Codec.NONE, timestamp_ms=1)
     header = parse_header(whole)
     for field, bits in _BITS.items():
@@ -80,7 +80,9 @@ def batches() -> Iterator[Named]:
 
 
 def lines() -> Iterator[Named]:
-    """Yield NDJSON: line ends, numbers of lines, marks, depth, lengths, and text that is not JSON."""
+    """Yield NDJSON bodies: unusual line ends, many lines, byte order marks, deep or long values, and invalid
+    JSON.
+    """
     yield from _LINES.items()
     yield "a million empty lines", b"\n" * MANY
     yield "a million blank lines", b" \r\n" * (MANY // 3)
@@ -95,7 +97,9 @@ def lines() -> Iterator[Named]:
 
 
 def raw_values() -> Iterator[Named]:
-    """Yield raw bodies, which are single values: empty, zeros, and longer than a batch."""
+    """Yield bodies for the raw media type, where a body is one value: empty, zeros, and longer than
+    a batch.
+    """
     yield "nothing", b""
     yield "zeros", bytes(1_000)
     yield "more than a batch takes", bytes(LONG)
@@ -174,14 +178,18 @@ _RECORDS: Final = {
 
 
 def _ends(good: int, bits: int, *, is_signed: bool) -> list[int]:
-    """Return numbers at the limits of a field of this many bits, and next to the right number."""
+    """Return the least and greatest numbers of a field with this many bits, and the numbers next to
+    ``good``.
+    """
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
     found = {low, low + 1, -1, 0, 1, good - 1, good + 1, high - 1, high, 1 << bits // 2}
     return sorted(number for number in found if low <= number <= high and number != good)
 
 
 def _headed(header: BatchHeader, whole: bytes, field: str) -> bytes:
-    """Return the batch with another header; its checksum is right, unless ``field`` is the checksum."""
+    """Return the batch with a changed header field. Its checksum is right, unless ``field`` is the
+    checksum.
+    """
     data = bytearray(pack_header(*header) + whole[_HEADER_BYTES:])
     if field != "crc":
         _CRC.pack_into(data, _CRC_AT, checksum(data))
@@ -189,7 +197,7 @@ def _headed(header: BatchHeader, whole: bytes, field: str) -> bytes:
 
 
 def _rebodied(whole: bytes, body: bytes, attributes: int | None = None) -> bytes:
-    """Return the batch with another body, whose length and checksum are right."""
+    """Return the batch with another body and a header whose length and checksum fit the body."""
     header = parse_header(whole)
     length = header.batch_length - (len(whole) - _HEADER_BYTES) + len(body)
     kept = header.attributes if attributes is None else attributes
@@ -197,7 +205,7 @@ def _rebodied(whole: bytes, body: bytes, attributes: int | None = None) -> bytes
 
 
 def _lies(codec: Codec) -> Iterator[Named]:
-    """Yield compressed bodies that claim a wrong size, or decompress to too many bytes."""
+    """Yield compressed bodies that state a wrong size, or that decompress to too many bytes."""
     small, large = b"v" * 1_000, bytes(64 << 20)
     match codec:
         case Codec.GZIP:

@@ -2,7 +2,7 @@
 
 Decides: what is measured during an attack and what counts as a failure: a forbidden response, a traceback,
 the end of a process, or an acknowledged record that cannot be read. Times and memory are measured and
-reported; the caller compares them with its targets.
+reported; the caller compares these figures with its targets.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ ATTACKS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of one attack. Memory is that of the broker that grew most."""
+    """Result of one attack. The memory figures are those of the broker whose memory grew most."""
 
     name: str
     seconds: float
@@ -88,17 +88,17 @@ class Result:
 
     @property
     def keeps_bounds(self) -> bool:
-        """True if no loop was blocked, and memory stayed within the bounds."""
+        """True if no event loop was blocked and the memory of each broker stayed within its limit."""
         return self.held <= 0 and self.peak_mib <= self.bound_mib + BEYOND_BOUND_MIB
 
     @property
     def wrong(self) -> list[str]:
-        """Responses that no request may get."""
+        """Responses that are wrong for any request, such as a 500."""
         return [answer for answer in self.responses if is_wrong(answer)]
 
     @property
     def failures(self) -> list[str]:
-        """Guarantees that were broken."""
+        """Descriptions of the guarantees that the brokers broke during this attack."""
         found = [*self.wrong, *(f"{duty} is not served after the attack" for duty in self.not_served)]
         if self.is_strict and self.refused.total() > REFUSED_MAX:
             found += [f"refused to the bystander: {why}" for why in self.refused]
@@ -119,7 +119,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Results of all attacks; without ``failures`` no guarantee was broken."""
+    """Results of all attacks. If ``failures`` is empty, the brokers kept every guarantee."""
 
     results: list[Result]
     acknowledged: int
@@ -127,13 +127,13 @@ class Findings:
 
 
 def _silent(_: Result) -> None:
-    """Ignore the result."""
+    """Report nothing about a result."""
 
 
 def run_suite(
     attacks: Iterable[Attack] = ATTACKS, *, scale: float = 1.0, tell: Callable[[Result], None] = _silent
 ) -> Findings:
-    """Run these attacks, each scaled by ``scale``; ``tell`` gets each result.
+    """Run these attacks, each scaled by ``scale``; call ``tell`` with each result.
 
     Raises ``ClusterFailed``.
     """
@@ -201,7 +201,9 @@ def _measured(
 
 
 def _not_served(bystander: Bystander, seen: Seen, times: int) -> list[str]:
-    """Wait until each duty is done ``times`` times again; add the bystander's results of this time."""
+    """Wait until the bystander has completed each kind of request ``times`` more times; add its results to
+    ``seen``.
+    """
     done: Counter[str] = Counter()
     deadline = time.monotonic() + SERVED_S
     while min(done[duty] for duty in DUTIES) < times and time.monotonic() < deadline:
@@ -213,7 +215,9 @@ def _not_served(bystander: Bystander, seen: Seen, times: int) -> list[str]:
 
 
 def _refused_in_the_end(bystander: Bystander, acknowledged: list[str]) -> list[str]:
-    """Wait for a round of all duties without a refusal; return the refusals of the last round."""
+    """Wait until each kind of the bystander's requests succeeds once; return the refusals of the last
+    attempt.
+    """
     deadline = time.monotonic() + SERVED_S
     while True:
         not_served = _not_served(bystander, seen := bystander.take(), COORDINATORS)
@@ -224,7 +228,7 @@ def _refused_in_the_end(bystander: Bystander, acknowledged: list[str]) -> list[s
 
 
 def _groups(cluster: Cluster, target: Target) -> list[str]:
-    """Return one group of each coordinator."""
+    """Return the names of groups, one for each coordinator."""
     target.ask("PUT", groups.COMMIT.path.format(group="calm"), _FIRST_OFFSET, _JSON)
     found: dict[int, str] = {}
     names = (f"calm-{number}" for number in itertools.count())
@@ -236,7 +240,9 @@ def _groups(cluster: Cluster, target: Target) -> list[str]:
 
 
 def _lost(cluster: Cluster, target: Target, acknowledged: set[str]) -> set[str]:
-    """Return acknowledged values that no reader gets; waits, because delayed messages may be on their way."""
+    """Return acknowledged values that no reader gets; waits first, because delayed messages may not be due
+    yet.
+    """
     deadline = time.monotonic() + READ_S
     while (lost := acknowledged - set(_stored(cluster, target))) and time.monotonic() < deadline:
         time.sleep(SETTLE_S)
@@ -252,7 +258,7 @@ def _resident_mib(cluster: Cluster, what: str = "VmRSS") -> list[float]:
 
 
 def _too_late(cluster: Cluster) -> tuple[float, float]:
-    """Count samples beyond 50 ms: without the time that the process had no CPU, and with it."""
+    """Count delays of event loops above 50 ms: with and without the time in which the process had no CPU."""
     figures = [cluster.metrics(*LOOKS, broker=broker) for broker in cluster.brokers]
     return (
         sum(looks - in_time for looks, in_time, *_ in figures),

@@ -1,4 +1,4 @@
-"""Tools of attacks: the addresses of a cluster, a topic, and ways to send any bytes."""
+"""Tools for attacks: the addresses of a cluster, a topic, and functions that send any bytes."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ ANSWER_S: Final = 1.0  # longest wait for a response to noise, and for the end o
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One attack. ``run`` counts the responses; none may be a 500, or an error that is no problem document.
+    """One attack. ``run`` returns counts of responses; no response may be a 500, or an error without a
+    problem document.
 
-    ``bound_mib`` is the memory that documented limits allow: decompressed bodies, a decompressed batch, and
-    unread responses. During an ``is_strict`` attack, the bystander gets almost no refusal.
+    ``bound_mib`` is the memory growth that the documented limits allow, in MiB: decompressed bodies, a
+    decompressed batch, and unread responses. During an ``is_strict`` attack the brokers may refuse almost
+    none of the bystander's requests.
     """
 
     name: str
@@ -41,7 +43,7 @@ class Attack:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A cluster under attack. ``scale`` is 1.0, or less for short runs."""
+    """A cluster under attack. ``scale`` multiplies repetitions: it is 1.0, or less for short runs."""
 
     urls: Sequence[str]
     node_ports: Sequence[tuple[str, int]]
@@ -50,12 +52,12 @@ class Target:
     source: str = ""  # address that connections come from
 
     def times(self, number: int) -> int:
-        """Return a number of repetitions, scaled."""
+        """Return a number of repetitions, multiplied by the scale of the run."""
         return max(1, round(number * self.scale))
 
     @property
     def records(self) -> str:
-        """The path of the first partition's records."""
+        """The path of the records of the topic's first partition."""
         return records.FETCH.at(topic=self.topic, partition=0)
 
     def ask(
@@ -69,7 +71,7 @@ class Target:
         answer_s: float = TIMEOUT_S,
         source: str = "",
     ) -> tuple[str, bytes]:
-        """Send one request on a new connection; return its result, and the body."""
+        """Send one request on a new connection; return the described response and the response's body."""
         where = urlsplit(self.urls[broker % len(self.urls)])
         connection = _AnyBytes(where.hostname or "", where.port, answer_s, _bound(source or self.source))
         try:
@@ -86,7 +88,9 @@ class Target:
             connection.close()
 
     def at_once(self, width: int, work: Callable[[int], str], *, count: int = 0) -> Counter[str]:
-        """Call ``work`` ``count`` times (else ``width``), ``width`` calls at a time; count the results."""
+        """Call ``work`` ``count`` times (by default ``width`` times), ``width`` calls at a time; count the
+        results.
+        """
         with ThreadPoolExecutor(width) as threads:
             return Counter(threads.map(work, range(count or width)))
 
@@ -94,7 +98,7 @@ class Target:
     def connections(
         self, count: int, first: bytes = b"", *, broker: int = 0
     ) -> Iterator[list[socket.socket]]:
-        """Yield connections that have sent ``first``, during the block."""
+        """Keep connections open during the ``with`` block; each has sent the bytes ``first``."""
         where = urlsplit(self.urls[broker])
         with contextlib.ExitStack() as stack:
             opened: list[socket.socket] = []
@@ -111,7 +115,7 @@ class Target:
 
 
 class _AnyBytes(http.client.HTTPConnection):
-    """Connection that accepts paths that are not ASCII: a character below 256 is a byte."""
+    """Connection that accepts a path that is not ASCII: each character below 256 is sent as one byte."""
 
     def _encode_request(self, request: str) -> bytes:
         return request.encode("latin-1")
@@ -122,7 +126,7 @@ def _bound(source: str) -> tuple[str, int] | None:
 
 
 def raw_exchange(address: tuple[str, int], data: bytes) -> str:
-    """Send bytes and return the first line of the response, if any."""
+    """Send bytes; return the described response, or the reason why there was no response."""
     try:
         with socket.create_connection(address, timeout=5) as link:
             link.sendall(data)
@@ -159,6 +163,8 @@ def described(status: int, media_type: str, body: bytes) -> str:
 
 
 def is_wrong(answer: str) -> bool:
-    """Return whether no request may get this response: an undocumented 5xx, or an error without a problem."""
+    """Return whether a response is wrong for any request: an undocumented 5xx, or an error without a problem
+    document.
+    """
     is_unexpected = answer.startswith("5") and answer not in _DOCUMENTED
     return is_unexpected or "no problem" in answer or "no remedy" in answer

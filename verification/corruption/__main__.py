@@ -1,5 +1,5 @@
-"""Damages many disks and prints a summary, or one case with details: ``python -m
-verification.corruption``.
+"""Damages many disks and prints a summary: ``python -m verification.corruption``. With a seed: one case, with
+details.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ CASES, ALL_REPLICAS = 1000, 200
 
 
 def main() -> int:
-    """Run, and return the exit status: 1 if data was lost, served damaged, missed, or not repaired."""
+    """Run the cases; return the exit status: 1 if damage lost data, was served, was missed, or was not
+    repaired.
+    """
     parser = argparse.ArgumentParser(prog="python -m verification.corruption", description=__doc__)
     parser.add_argument(
         "--cases", type=int, default=CASES, help=f"with one damaged replica (default: {CASES})"

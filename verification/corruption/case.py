@@ -1,7 +1,8 @@
-"""Runs one case: fill, stop, damage, start, load; then checks the result.
+"""Runs one case: fills the disks, stops the brokers, damages files, starts the brokers, writes and reads;
+then checks.
 
-No acknowledged value may be missing or changed; no consumer may read a changed byte; at the end all replicas
-work, are intact and have equal bytes; and only the brokers have repaired files.
+No acknowledged value may be missing or changed, and no consumer may read a changed byte. At the end all
+replicas work, are intact and have equal bytes, and files have been repaired by brokers only.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ END: Final = 1 << 60
 
 @dataclass(slots=True)
 class Outcome:
-    """Result of a case."""
+    """Result of a case: the damages, and the checks that failed."""
 
     seed: int
     verdicts: tuple[Verdict, ...]
@@ -81,9 +82,9 @@ def _filled(number: int) -> Filled:
 
 
 def run_case(seed: int, *, all_replicas: bool = False, damages: bool = True) -> Outcome:
-    """Damage one replica, or each in another place, and check.
+    """Run the case of a seed: damage one replica, or all replicas in different places, and check the result.
 
-    Without ``damages``, no damage may be detected.
+    With ``damages`` false, no file is damaged, and the brokers must detect no damage.
     """
     rng = random.Random(f"case {seed} {all_replicas}")
     number = rng.randrange(FILLINGS)
@@ -118,7 +119,9 @@ def run_case(seed: int, *, all_replicas: bool = False, damages: bool = True) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Struck:
-    """A machine whose disk was damaged; ``is_found`` if verifying the disk finds the damage."""
+    """A machine whose disk was damaged. ``is_found`` is true if a verification of the disk finds
+    the damage.
+    """
 
     machine: Machine
     damage: Damage
@@ -128,7 +131,7 @@ class _Struck:
     is_found: bool
 
     def verdict(self, noticed: set[NodeId]) -> Verdict:
-        """Return the result: whether the broker has repaired a file, and the state of the disk at the end."""
+        """Return the result of the damage. ``noticed`` tells whether the broker has repaired a file."""
         if self.is_found or self.machine.node in noticed:
             return Verdict(self.damage, True, None)
         disk = Disk(self.before, self.after, self.machine.disk.image(), self.older)
@@ -143,7 +146,7 @@ def _victims(
 
 
 def _damaged(machine: Machine, older: dict[str, bytes], rng: random.Random, case: _Case) -> Damage:
-    """Damage that leaves every entry intact on some replica."""
+    """Damage a file so that every log entry stays intact on at least one replica."""
     before = machine.disk.image()
     for _ in range(TRIES):
         damage = do_damage(machine.disk, older, rng, rng.choice(CATEGORIES), rng.choice(KINDS))
@@ -168,8 +171,8 @@ def _directories(machine: Machine) -> list[str]:
 def _lost_places(machine: Machine) -> list[Place]:
     """Return the entries of each log that are no longer intact on this machine.
 
-    Damage above the durable end, which a power loss may have set back far, cannot be distinguished from a
-    torn tail: at most one replica may have lost such an entry, as if it had never been synced.
+    Damage above the durable end cannot be distinguished from a torn tail, and a power loss may have lowered
+    the durable end far. So at most one replica may have lost such an entry, as if it had never been synced.
     """
     found: list[Place] = []
     for directory in _directories(machine):
@@ -181,7 +184,7 @@ def _lost_places(machine: Machine) -> list[Place]:
 
 
 def _findings(machine: Machine) -> set[str]:
-    """Return the findings of verifying a disk."""
+    """Return the damage that a verification of the disk finds."""
     found = set(_damaged_twins(machine))
     for directory in _directories(machine):
         seen = examine(machine.disk, directory)
@@ -214,7 +217,7 @@ class _Case:
         self.victim: Machine | None = None
 
     def overlaps(self, places: list[Place]) -> bool:
-        """True if an entry would be damaged on every replica."""
+        """Return whether some log entry would then be damaged on every replica."""
         return any(
             mine[0] == other[0] and mine[1] <= other[2] and other[1] <= mine[2]
             for mine in places
@@ -222,7 +225,7 @@ class _Case:
         )
 
     async def work(self, cluster: RottingCluster) -> None:
-        """Carry out the whole case."""
+        """Carry out all steps of the case."""
         reading = asyncio.get_running_loop().create_task(self._read_on_and_on(cluster))
         if self._cuts_meanwhile:
             await self._cut_without(self.victim, cluster)
@@ -255,14 +258,14 @@ class _Case:
             self._in_use = machine.node, Damage("active segment", "bit flip", active.path, where)
 
     def in_use(self) -> tuple[Verdict, ...]:
-        """Return the result of damage to a running broker, which must be detected."""
+        """Run the case with damage to a running broker, which the broker must detect; return the result."""
         if self._in_use is None:
             return ()
         node, damage = self._in_use
         return (Verdict(damage, node in self.noticed, None),)
 
     async def _cut_without(self, victim: Machine | None, cluster: RottingCluster) -> None:
-        """Start all brokers but the victim, produce, and delete the beginnings of their logs."""
+        """Start all brokers but the victim, produce records, and delete the beginnings of the logs."""
         for machine in cluster.machines:
             if machine is not victim:
                 machine.start()
@@ -285,7 +288,7 @@ class _Case:
             self.problems.append(f"acknowledged but missing: {missing[:5]}")
 
     async def _read(self, cluster: RottingCluster) -> dict[int, bytes]:
-        """Read all records, through any broker, as a consumer of batches sees them."""
+        """Read all records through any broker, in the form of batches that a consumer receives."""
         found: dict[int, bytes] = {}
         position = self._start
         while True:

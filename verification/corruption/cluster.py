@@ -1,8 +1,8 @@
-"""Fills the disks of a simulated cluster, whose only faults are on its disks.
+"""Fills the disks of a simulated cluster, in which nothing but disks fails.
 
 Decides: the content of the disks before a case: several segments, terms and checkpoints, written and ended in
-random ways; retention deletes the beginnings of some logs. Filling takes longer than a case, so one filling
-serves many cases.
+random ways; retention deletes the beginnings of some logs. Filling takes longer than a case, so many cases
+use copies of the same filled disks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Image = dict[str, bytes]
 
 @dataclass(slots=True)
 class Filled:
-    """The disks after the filling and half-way, and the acknowledged values by offset."""
+    """The filled disks, copies from half-way through the filling, and the acknowledged values by offset."""
 
     images: dict[NodeId, Image] = field(default_factory=dict)
     older: dict[NodeId, Image] = field(default_factory=dict)
@@ -54,11 +54,11 @@ class NoFaults(Faults):
     """Faults that never restart a machine."""
 
     def start_again(self) -> None:
-        """A stopped machine stays off."""
+        """Start nothing: a stopped machine stays off."""
 
 
 class RottingCluster(Simulation):
-    """Three brokers with one partition. ``work`` carries out the run."""
+    """A simulated cluster of three brokers with one partition. Subclasses define the run in ``work``."""
 
     def __init__(
         self, seed: str, disks: dict[NodeId, Image], work: Callable[[RottingCluster], Awaitable[None]]
@@ -74,20 +74,20 @@ class RottingCluster(Simulation):
             machine.disk.load(disks.get(machine.node, {}))
 
     def rng(self, name: str) -> random.Random:
-        """Return a stream of random numbers for each subsystem of this case."""
+        """Return the stream of random numbers for one subsystem of this case."""
         return random.Random(f"{getattr(self, 'name', '')} {name}")
 
     def _wire(self) -> None:
-        """Install no checks of files and frames, which are damaged on purpose."""
+        """Omit the checks of files and frames, because files are damaged on purpose."""
 
     def stepped(self, process: Process) -> None:
-        """Check nothing."""
+        """Do nothing: the steps of brokers are not checked here."""
 
     async def _live(self) -> None:
         await self._work(self)
 
     def go(self) -> list[str]:
-        """Run; return the violations."""
+        """Carry out the run; return descriptions of the violations."""
         logging.disable(logging.CRITICAL)
         try:
             self.loop.run(self._live(), LONGEST_S)
@@ -101,7 +101,7 @@ class RottingCluster(Simulation):
     # Phases of a run.
 
     def start_all(self) -> None:
-        """Start every machine."""
+        """Start the brokers of all machines."""
         for machine in self.machines:
             machine.start()
 
@@ -114,7 +114,7 @@ class RottingCluster(Simulation):
                 await asyncio.sleep(0.05)
 
     async def create_topic(self) -> None:
-        """Create the topic once the brokers serve."""
+        """Create the topic, once the brokers accept requests."""
         while True:
             with contextlib.suppress(RaftlogError):
                 try:
@@ -171,7 +171,7 @@ class RottingCluster(Simulation):
                 await machine.call(lambda broker: broker.compaction.look())
 
     async def cut(self, acknowledged: dict[int, bytes]) -> int:
-        """Delete the older half of the log on every running machine; return the log start."""
+        """Delete the older half of the log on every running machine; return the new log start offset."""
         while True:
             await asyncio.sleep(0.1)
             leader = self._leader()
@@ -200,7 +200,7 @@ class RottingCluster(Simulation):
         return None
 
     async def depose(self) -> None:
-        """Begin another term."""
+        """Make the partition's Raft group elect a leader for another term."""
         for machine in self.machines:
             broker = machine.broker
             replica = None if broker is None else broker.manager.replicas.get((TOPIC, 0))
@@ -240,7 +240,7 @@ def _log_start(machine: Machine) -> int | None:
 
 
 def fill(seed: int) -> Filled:
-    """Fill disks with segments, terms and checkpoints."""
+    """Fill the disks with several segments, terms and checkpoints; the seed determines the content."""
     filled = Filled()
     rng = random.Random(f"filling {seed}")
     end: str = rng.choice(("stop", "kill", "lose power"))

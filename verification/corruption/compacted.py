@@ -1,4 +1,4 @@
-"""Handles fillings with a compacted topic: which values may be missing, and what replicas must have.
+"""Judges disks with a compacted topic: which values may be missing, and what every replica must have.
 
 Decides: which records count as superseded. Replicas compact at different times, so their logs differ in
 bytes.
@@ -23,7 +23,9 @@ def without_superseded(missing: list[int], keys: Mapping[int, bytes]) -> list[in
 
 
 def newest_of(log: bytes) -> bytes:
-    """Return the newest record of each key and all control batches, as bytes equal on all replicas."""
+    """Return the newest record of each key and all control batches, as bytes that are equal on all
+    replicas.
+    """
     newest: dict[bytes | None, tuple[int, bytes | None]] = {}
     fixed: list[bytes] = []
     for batch in split_batches(log):

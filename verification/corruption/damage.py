@@ -1,6 +1,6 @@
-"""Damages a broker's files in several ways.
+"""Damages one file of a broker in one of several ways.
 
-Decides: which bytes each kind changes. Every kind applies to every file.
+Decides: which bytes each kind of damage changes. Every kind can be applied to every file.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One damage: its kind and its file."""
+    """One damage to a disk: the kind of damage and the damaged file."""
 
     category: str
     kind: str
@@ -90,7 +90,7 @@ class Verdict:
 
 
 def categories_of(image: Image) -> dict[str, list[str]]:
-    """The files of one broker by category, each list in order."""
+    """Return the files of one broker by category, as sorted lists."""
     found: dict[str, list[str]] = {}
     newest: dict[str, str] = {}
     for path in sorted(image):
@@ -122,7 +122,7 @@ def _category(path: str, newest: dict[str, str]) -> str | None:
 def do_damage(
     disk: FakeFilesystem, older: Image, rng: random.Random, category: str, kind: str
 ) -> Damage | None:
-    """Damage one file of a category; returns None if this kind changes none of its bytes."""
+    """Damage one file of a category; return None if this kind of damage would change none of its bytes."""
     image = disk.image()
     paths = categories_of(image).get(category, [])
     if not paths:

@@ -1,8 +1,8 @@
 """Shows that undetected damage is harmless.
 
-A disk is compared just before the damage, just after it, and at the end of the case: each file that the
-damage changed must be restored, or its changed bytes must not be needed, according to the slots and the log
-*before* the damage. Damage that cannot be shown to be harmless counts as missed.
+The files of a disk are compared at three times: just before the damage, just after it, and at the end of the
+case. Each changed file must be restored at the end, or the slots and the log *before* the damage must show
+that the changed bytes are not needed. Damage that cannot be shown to be harmless counts as missed.
 
 The files are parsed by the formats' own decoders, independently of the production code that detects damage.
 ``case`` checks that all replicas end with equal logs, states and members.
@@ -72,7 +72,8 @@ def _reason(disk: Disk, path: str) -> str | None:
 def _of_slot(disk: Disk, folder: str) -> str | None:
     """Check that term, vote and log start are unchanged, and both slots can be read at the end.
 
-    The durable end may be an earlier one, because it is not synced.
+    The durable end in the slots may be lower than before, because a slot with only a new durable end is not
+    synced.
     """
     truth, left = _state(disk.before, folder), _state(disk.after, folder)
     if (left.hard_state, left.log_start, left.before) != (truth.hard_state, truth.log_start, truth.before):
@@ -84,7 +85,9 @@ def _of_slot(disk: Disk, folder: str) -> str | None:
 
 
 def _of_segment(disk: Disk, path: str) -> str | None:
-    """Check that none of the changed bytes was durable, or that retention has deleted them."""
+    """Check that none of the changed bytes of a segment was durable, or that retention has deleted these
+    bytes.
+    """
     folder = path.rpartition("/")[0]
     truth = _state(disk.before, folder)
     before, after = disk.before[path], disk.after.get(path, b"")
@@ -100,7 +103,7 @@ def _of_segment(disk: Disk, path: str) -> str | None:
 
 
 def _of_index(disk: Disk, path: str) -> str | None:
-    """Check that a wrong index is not used: it is removed, or has been rebuilt from its segment."""
+    """Check that a damaged index file is not used: at the end it is removed, or rebuilt from its segment."""
     segment = path.removesuffix(INDEX_SUFFIX) + LOG_SUFFIX
     if segment not in disk.end:
         return "its segment was deleted"
@@ -112,7 +115,7 @@ def _of_index(disk: Disk, path: str) -> str | None:
 
 
 def _of_epochs(disk: Disk, folder: str) -> str | None:
-    """Check that the content of the file, before and at the end, agrees with the batches."""
+    """Check that the file's entries, before the damage and at the end, agree with the batches of the log."""
     batches = list(_batches(disk.end, folder))
     return (
         "the batches have all of it"
@@ -137,9 +140,7 @@ def _agrees(image: Image, folder: str, batches: list[Batch]) -> bool:
 
 
 def _of_state(disk: Disk, path: str) -> str | None:
-    """Check that the log was applied from another state, or that the file at the end is a state of
-    this log.
-    """
+    """Check that the broker did not use the damaged state, or that the file is an older state of this log."""
     found = disk.end.get(path)
     if found is None or found != disk.after.get(path):
         return "the log was applied without it"
@@ -147,7 +148,9 @@ def _of_state(disk: Disk, path: str) -> str | None:
 
 
 def _of_members(disk: Disk, folder: str) -> str | None:
-    """Check that the membership at the log start is unchanged, or the log begins with its first entry."""
+    """Check that the membership at the log start is unchanged, or that the log begins with its
+    first entry.
+    """
     start, path = _state(disk.before, folder).log_start, f"{folder}/{MEMBERS_NAME}"
     if path not in disk.end:
         return "the log begins with its first entry" if start == 0 else None
@@ -185,7 +188,7 @@ def _batches(image: Image, folder: str) -> Iterator[Batch]:
 
 
 def _whole(data: bytes) -> Iterator[tuple[int, Batch]]:
-    """Yield positions and batches up to the first incomplete batch."""
+    """Yield the position and bytes of each complete batch, up to the first incomplete batch."""
     at = 0
     with contextlib.suppress(CorruptBatch):
         while at < len(data):

@@ -1,4 +1,4 @@
-"""Runs many cases and summarises them."""
+"""Runs many cases of damaged disks, and summarises their results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CASES_A_PIECE = 10
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of a run."""
+    """Counts of the cases and their results in a run of many cases."""
 
     cases: int  # cases with one damaged replica
     all_replicas: int  # cases with each replica damaged in another place
@@ -37,7 +37,7 @@ class Summary:
         return not (self.lost or self.served_damaged or self.failed or self.missed)
 
     def line(self) -> str:
-        """Return one line for users and scripts."""
+        """Return the summary as one line for users and scripts."""
         return (
             f"cases={self.cases} all_replicas={self.all_replicas} detected={self.detected} "
             f"harmless={self.harmless} missed={self.missed} repaired={self.repaired} lost={self.lost} "
@@ -53,7 +53,9 @@ def run_suite(
     jobs: int = 1,
     on_outcome: Callable[[Outcome], None] = lambda outcome: None,
 ) -> Summary:
-    """Run the cases from ``first`` on, of both kinds."""
+    """Run cases with consecutive seeds from ``first`` on: cases that damage one replica, and cases that
+    damage all.
+    """
     began = time.monotonic()
     outcomes: list[Outcome] = []
     for outcome in _all(first, cases, all_replicas, jobs):

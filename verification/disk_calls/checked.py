@@ -1,7 +1,7 @@
-"""Wraps the filesystem port, and checks every operation's contract against its system calls.
+"""Wraps a filesystem, and checks that the system calls of every operation fulfil the operation's contract.
 
 ``checked_disk`` puts the traced ``os`` into the adapter and returns a filesystem for any test: the
-conformance suite, a log, whole brokers. ``Posix.violations`` has the violations.
+conformance suite, a log, whole brokers. ``Posix.violations`` lists the violations.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class CheckedFile:
 
     @property
     def size(self) -> int:
-        """Length in bytes."""
+        """Length of the file in bytes."""
         return self._file.size
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        """Append buffers; checks that they are at the end, and earlier bytes and failed appends change
-        nothing.
+        """Append buffers; checks that they are at the end, and that earlier bytes are unchanged. A failed
+        append changes nothing.
         """
         before, data = bytes(self._node.content[: self.size]), b"".join(buffers)
         zeros = bytes(self._node.content[len(before) + len(data) :])
@@ -59,7 +59,7 @@ class CheckedFile:
         return start
 
     def fill(self, length: int) -> None:
-        """Fill the file; checks that only zeros are added."""
+        """Extend the file; checks that only zeros are added."""
         size, before = self.size, bytes(self._node.content)
         self._file.fill(length)
         after = bytes(self._node.content)
@@ -68,12 +68,12 @@ class CheckedFile:
         self._check_size("fill")
 
     def end_at(self, size: int) -> None:
-        """End the file at ``size``: all bytes after it are zeros."""
+        """End the file's content at ``size``; checks that all bytes after ``size`` are zeros."""
         self._file.end_at(size)
         self._check_size("end_at")
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Read; checks that all bytes of the range are returned, also after short reads."""
+        """Read a range; checks that all its bytes are returned, even if the system reads it in parts."""
         data = self._file.read_at(position, length)
         self._expect(
             data == self._node.content[position : position + length], "a read returns all bytes of the range"
@@ -81,7 +81,9 @@ class CheckedFile:
         return data
 
     def read_into(self, memory: memoryview, position: int) -> int:
-        """Read into memory; checks that all bytes of the range are returned, also after short reads."""
+        """Read a range into memory; checks that all its bytes are read, even if the system reads it
+        in parts.
+        """
         count = self._file.read_into(memory, position)
         self._expect(
             memory[:count] == self._node.content[position : position + len(memory)],
@@ -90,7 +92,7 @@ class CheckedFile:
         return count
 
     def write_at(self, position: int, data: Buffer) -> None:
-        """Overwrite; checks that exactly these bytes are changed."""
+        """Overwrite bytes; checks that exactly these bytes are changed."""
         expected = bytearray(self._node.content)
         expected[position : position + len(data)] = data
         self._file.write_at(position, data)
@@ -103,7 +105,7 @@ class CheckedFile:
         self._check_size("truncate")
 
     def sync(self) -> None:
-        """Sync; checks that all bytes written before are durable, or that the call raises."""
+        """Sync the file; checks that all bytes written before are durable, unless the call raises."""
         version, failed = self._node.version, self._failures()
         self._file.sync()
         if not self._is_closed:
@@ -111,7 +113,7 @@ class CheckedFile:
             self._expect(self._failures() == failed, "a sync that has failed raises")
 
     def descriptor(self) -> int:
-        """Return the descriptor of the file."""
+        """Return the file descriptor, an integer."""
         return self._file.descriptor()
 
     def close(self) -> None:
@@ -140,7 +142,7 @@ class CheckedFilesystem:
         self._posix = posix
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open; checks that an existing file keeps its bytes."""
+        """Open a file; checks that the bytes of an existing file are unchanged."""
         before = bytes(self._posix.node(path).content) if os.path.exists(path) else b""
         file = CheckedFile(self._filesystem.open(path, create=create), self._posix)
         self._expect(bytes(file._node.content) == before, path, "opening changes no byte")
@@ -158,8 +160,8 @@ class CheckedFilesystem:
         return data
 
     def replace_file(self, path: str, data: bytes) -> None:
-        """Replace a file; checks that the new bytes are durable afterwards, and the old bytes kept on
-        failure.
+        """Replace a file; checks that the new bytes are durable afterwards, and that a failure keeps the old
+        bytes.
         """
         old = self._posix.node(path) if os.path.exists(path) else None
         before = None if old is None else bytes(old.content)
@@ -190,7 +192,7 @@ class CheckedFilesystem:
         return self._filesystem.list_directory(path)
 
     def make_directories(self, path: str) -> None:
-        """Create directories; checks that the names of all new directories are durable."""
+        """Create directories; checks that the names of all new directories are durable afterwards."""
         self._filesystem.make_directories(path)
         self._expect(os.path.isdir(path), path, "make_directories makes them")
         for parent in _with_parents(path):
@@ -199,18 +201,18 @@ class CheckedFilesystem:
             )
 
     def rename(self, path: str, target: str) -> None:
-        """Rename; checks that the file has the new name."""
+        """Rename a file; checks that it has the new name."""
         node = self._posix.node(path)
         self._filesystem.rename(path, target)
         self._expect(self._posix.node(target) is node, target, "rename moves the file")
 
     def remove(self, path: str) -> None:
-        """Remove; checks that the name does not exist afterwards."""
+        """Remove a file; checks that its name does not exist afterwards."""
         self._filesystem.remove(path)
         self._expect(not os.path.exists(path), path, "remove removes")
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and all names below it, durably."""
+        """Remove a directory and everything in it; checks that the removal is durable."""
         self._filesystem.remove_tree(path)
         self._expect(not os.path.exists(path), path, "remove_tree removes")
         self._expect(
@@ -256,9 +258,10 @@ def _with_parents(path: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class CheckedDisk:
-    """Parts of a checked run: a filesystem, the interference, and the model with its violations.
+    """Parts of a checked run: a filesystem, the injected failures of calls, and the model with its
+    violations.
 
-    ``system`` makes calls without the adapter, like another process.
+    ``system`` makes traced system calls without the adapter, as another process would.
     """
 
     filesystem: Filesystem
@@ -275,7 +278,7 @@ class CheckedDisk:
 def checked_disk(seed: int, short: float = 0.0) -> Iterator[CheckedDisk]:
     """Yield the real filesystem with checks.
 
-    ``short`` is the share of reads and writes that are shortened.
+    ``short`` is the share of reads and writes that process fewer bytes than requested, from 0 to 1.
     """
     posix, interference = Posix(), Interference(Random(seed), short)
     traced = TracedOs(posix, interference)

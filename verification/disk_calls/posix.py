@@ -1,8 +1,8 @@
 """Models the data that a sequence of system calls has made durable, according to POSIX.
 
 A sync of a file makes the bytes durable that were written before the sync began, but not the file's name; a
-sync of a directory makes its current names durable. No other call does. Files that existed before are
-durable.
+sync of a directory makes its current names durable. No other call makes anything durable. Files that existed
+before the model began are durable.
 
 ``TracedOs`` replaces the module ``os`` inside the adapter: it makes the calls, and records them here. The
 adapter may use only calls that are defined here, so a new call must be added to the model first.
@@ -23,7 +23,7 @@ from raftlog.storage.filesystem import Buffer
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """A file or a directory. ``version`` rises with every change; ``durable`` are the bytes on the disk."""
+    """A file or a directory. ``version`` rises with every change; ``durable`` is the content on the disk."""
 
     path: str  # its first name
     content: bytearray = field(default_factory=bytearray)
@@ -42,7 +42,7 @@ class Node:
 
 @dataclass(slots=True)
 class Descriptor:
-    """An open file. After a failed sync the content of the disk is unknown."""
+    """An open file. After a failed sync of it, the content on the disk is unknown."""
 
     node: Node
     sync_has_failed: bool = False
@@ -64,7 +64,9 @@ class Posix:
         self.violations.append(what)
 
     def node(self, path: str) -> Node:
-        """Return the node with this name; a file or directory that existed before is durable."""
+        """Return the file or directory with this name; if it existed before the model began, it is
+        durable.
+        """
         path = os.path.abspath(path)
         found = self._nodes.get(path)
         if found is None:
@@ -76,12 +78,12 @@ class Posix:
         return found
 
     def is_named_durably(self, path: str) -> bool:
-        """True if this name, as programs see it, is durable."""
+        """True if the present state of this name survives a power loss: its file, or its absence."""
         path = os.path.abspath(path)
         return self._nodes.get(path) is self._durable_names.get(path)
 
     def durable_files(self) -> dict[str, bytes]:
-        """Return the files that any power loss now would leave."""
+        """Return the files that remain after any power loss at this moment."""
         with self.lock:
             return {
                 path: node.durable
@@ -95,7 +97,7 @@ class Posix:
     # Effects of calls.
 
     def name(self, path: str, node: Node | None) -> None:
-        """Set a name, or remove it with None."""
+        """Let a name lead to a node; None removes the name."""
         path = os.path.abspath(path)
         parent = self.node(os.path.dirname(path))
         if node is None:
@@ -106,7 +108,7 @@ class Posix:
         parent.changed_names[path] = parent.version
 
     def move_below(self, path: str, target: str) -> None:
-        """Move the nodes below a renamed directory, in memory and on the disk."""
+        """Rename all names below a renamed directory, in memory and on the disk."""
         path, target = os.path.abspath(path) + os.sep, os.path.abspath(target) + os.sep
         for names in (self._nodes, self._durable_names):
             for name in [name for name in names if name.startswith(path)]:
@@ -115,7 +117,7 @@ class Posix:
             node.path = node.path.replace(path, target, 1) if node.path.startswith(path) else node.path
 
     def write(self, node: Node, position: int, data: bytes) -> None:
-        """Change bytes of a file."""
+        """Change bytes of a file in memory; the change is not durable yet."""
         if len(node.content) < position:
             node.content.extend(bytes(position - len(node.content)))
         node.content[position : position + len(data)] = data
@@ -128,7 +130,7 @@ class Posix:
         node.version += 1
 
     def sync_of(self, node: Node) -> Callable[[], None]:
-        """Begin a sync; call the returned function when it has succeeded."""
+        """Begin a sync; return a function to call once the sync has succeeded."""
         version, content = node.version, bytes(node.content)
         names = {path: self._nodes.get(path) for path in node.changed_names}
 
@@ -146,13 +148,13 @@ class Posix:
         return succeeded
 
     def names_below(self, path: str) -> list[str]:
-        """Return all known names below a directory, and its own."""
+        """Return the directory's name and all known names below it."""
         path = os.path.abspath(path)
         return [name for name in self._nodes if name == path or name.startswith(path + os.sep)]
 
 
 class Interference:
-    """Shortens calls, or lets them fail once, as any system may do at any time."""
+    """Shortens reads and writes, or makes a call fail once, as a real system may at any time."""
 
     def __init__(self, rng: Random, short: float = 0.0) -> None:
         self._rng = rng
@@ -162,11 +164,11 @@ class Interference:
         ] = {}  # errors of the next calls, by name of the call; 0 for no error
 
     def length(self, wanted: int) -> int:
-        """The number of bytes that a call processes at once: at least one."""
+        """The number of bytes that a call processes, from 1 to ``wanted``."""
         return self._rng.randint(1, wanted) if wanted > 1 and self._rng.random() < self._short else wanted
 
     def strike(self, call: str) -> None:
-        """Raise the error for this call, if any."""
+        """Raise the error that is planned for this call, if any."""
         errors = self.failing.get(call)
         if errors and (number := errors.pop(0)):
             raise OSError(number, f"{call} fails on purpose: {errno.errorcode[number]}")
@@ -198,7 +200,9 @@ class TracedOs:
         return found
 
     def open(self, path: str, flags: int, mode: int = 0o777) -> int:
-        """Open a file. A new name needs a sync of its directory; ``O_TRUNC`` is a change."""
+        """Open a file. A new name is durable after a sync of its directory; ``O_TRUNC`` changes the file's
+        bytes.
+        """
         with self._posix.lock:
             self._enter("open")
             is_new = bool(flags & os.O_CREAT) and not os.path.exists(path)
@@ -229,7 +233,7 @@ class TracedOs:
         return self._written("pwrite", descriptor, bytes(data), position)
 
     def pwritev(self, descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
-        """Write; may be shortened at any byte."""
+        """Write buffers at a position; the write may end after any byte."""
         return self._written("pwritev", descriptor, b"".join(buffers), position)
 
     def _written(self, call: str, descriptor: int, data: bytes, position: int) -> int:
@@ -262,7 +266,7 @@ class TracedOs:
             self._posix.cut(node, size)
 
     def fdatasync(self, descriptor: int) -> None:
-        """Make the bytes that were written before durable."""
+        """Make the bytes durable that were written to the file before."""
         self._synced("fdatasync", descriptor, os.fdatasync)
 
     def fsync(self, descriptor: int) -> None:
@@ -285,7 +289,9 @@ class TracedOs:
             succeeded()
 
     def replace(self, path: str, target: str) -> None:
-        """Rename. The bytes must be durable before; the names need a sync of their directories."""
+        """Rename a file. Its bytes must be durable before the call; the names are durable after a sync of
+        their directories.
+        """
         with self._posix.lock:
             self._enter("replace")
             node = self._posix.node(path)
@@ -304,7 +310,7 @@ class TracedOs:
         return os.walk(path)
 
     def remove(self, path: str) -> None:
-        """Remove a name, durably with the next sync of its directory."""
+        """Remove a name; the removal is durable after the next sync of its directory."""
         with self._posix.lock:
             self._enter("remove")
             self._posix.node(path)
@@ -314,7 +320,7 @@ class TracedOs:
     unlink = remove
 
     def mkdir(self, path: str, mode: int = 0o777) -> None:
-        """Create a directory, whose name needs a sync of its parent."""
+        """Create a directory, whose name is durable after a sync of the parent directory."""
         with self._posix.lock:
             self._enter("mkdir")
             os.mkdir(path, mode)

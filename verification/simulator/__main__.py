@@ -1,7 +1,9 @@
-"""Runs fixed seeds, fresh seeds for some time, or one seed's timeline: ``python -m verification.simulator``.
+"""Runs the fixed seeds, runs fresh seeds for some time, or prints the timeline of one seed.
 
-``--fixed`` always gives the same verdict for a commit. ``--explore`` looks for new errors: its seeds are
-random.
+The command is ``python -m verification.simulator``.
+
+``--fixed`` always gives an equal verdict for an equal commit. ``--explore`` looks for new errors: its seeds
+are random.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ CHOOSER = "python -m tests.simulation.seed_cover"
 
 
 def main() -> int:
-    """Run, and return the exit status: 1 with any violation, or if the fixed seeds reach too little."""
+    """Run the command; return the exit status: 1 with any violation, or if the fixed seeds reach too few
+    kinds of faults.
+    """
     parser = argparse.ArgumentParser(prog="python -m verification.simulator", description=__doc__)
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--seed", help="replay this seed and print its timeline: 7, core:7, log:7 or http:7")
@@ -62,7 +66,7 @@ def main() -> int:
 
 
 def run_fixed(jobs: int) -> int:
-    """Run the seeds that failed because of an error and the fixed list, in this order."""
+    """Run the seeds that once failed because of an error, and then the fixed list of seeds."""
     seeds = fixed()
     old = len(errors_before())
     words = f"{old} seeds that failed for an error, then {len(seeds) - old} fixed ones"
@@ -82,7 +86,8 @@ def run_fixed(jobs: int) -> int:
 
 
 def explore(first: First, jobs: int, limit_s: float, *, remembers: bool) -> int:
-    """Run the false alarms, then fresh seeds until the time has passed.
+    """Run the seeds that once failed without an error of a broker, then fresh seeds until the time has
+    passed.
 
     Prints the progress about once a minute.
     """
@@ -111,14 +116,14 @@ def explore(first: First, jobs: int, limit_s: float, *, remembers: bool) -> int:
 
 
 def tell_violations(result: Result) -> None:
-    """Print the first violations of a run."""
+    """Print the first three violations of a run."""
     for violation in result.violations[:3]:
         line = f"seed {result.name} at {violation.at_s:.3f} s: {violation.invariant}: {violation.detail}"
         print(line, flush=True)
 
 
 def tell_kinds(results: Iterable[Result]) -> None:
-    """Print every kind of fault with its number."""
+    """Print each kind of fault with the number of faults of this kind."""
     kinds = sum((result.faults for result in results), Counter())
     print("faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items())))
 
@@ -126,7 +131,7 @@ def tell_kinds(results: Iterable[Result]) -> None:
 def tell_failures(results: Iterable[Result], *, remembers: bool = False) -> None:
     """Print the command that repeats a failed run, and the lines for the file of failed seeds.
 
-    With ``remembers``, the lines are appended to the file.
+    With ``remembers``, also append the lines to the file.
     """
     lines = failures(results)
     if not lines:
@@ -139,7 +144,9 @@ def tell_failures(results: Iterable[Result], *, remembers: bool = False) -> None
 
 
 def replay(seed: Seed, *, shrinks: bool) -> int:
-    """Run one seed and print its timeline, or the smallest run with an equal failure."""
+    """Run one seed and print its timeline; with ``shrinks``, print the smallest run that fails in an equal
+    way.
+    """
     result = seed.run(keeps_lines=not shrinks)
     if shrinks and result.violations:
         shrunk = Shrinker(seed, result).shrink()
@@ -153,7 +160,7 @@ def replay(seed: Seed, *, shrinks: bool) -> int:
 
 
 def report(results: list[Result]) -> int:
-    """Print the last line, for users and scripts; return the exit status."""
+    """Print a one-line summary for users and scripts; return the exit status."""
     print(last_line(results))
     return 1 if any(result.violations for result in results) else 0
 

@@ -1,7 +1,8 @@
 """Runs administrators who create, delete, move, alter and recover shared topics, each through any broker.
 
-Decides: their requests, and the rules of the shared names: a topic exists until an administrator deletes it,
-does not reappear after its deletion, and has no record of another topic with its name.
+Decides: the requests of administrators, and the rules for topic names that several of them use: a topic
+exists until an administrator deletes it, does not reappear after its deletion, and has no record of another
+topic with its name.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ NAMES: Final = ("shared-0", "shared-1")
 LOST_ANSWER_ODDS: Final = 0.15
 RECOVERY_S: Final = 12.0
 ACTIONS: Final = {"create": 5, "delete": 2, "alter": 1, "move": 4, "use": 5, "recover": 3}
-"""Weights of the actions."""
+"""Weights with which an administrator draws its next action."""
 
 
 @dataclass(slots=True)
 class SharedNames:
-    """Shared knowledge of all administrators of a run."""
+    """Knowledge about topic names that all administrators of a run share."""
 
     made: dict[str, tuple[str, float]] = field(default_factory=dict)  # by id: name, time of the request
     deletions: dict[str, list[float]] = field(default_factory=dict)  # by name: times of the requests
@@ -48,7 +49,7 @@ class SharedNames:
 
 
 class Administrator(Client):
-    """One administrator, who continues after refusals and unknown outcomes."""
+    """One administrator, who continues after a refusal and after a request whose outcome is unknown."""
 
     lost_answer_odds = LOST_ANSWER_ODDS
 
@@ -71,7 +72,7 @@ class Administrator(Client):
         return self.rng.choice([machine for machine in machines if machine.is_up] or machines)
 
     async def run(self) -> None:
-        """Perform one action after the other."""
+        """Perform actions one after another, until the run ends."""
         while self.cluster.is_producing:
             kind = self.rng.choices(list(ACTIONS), list(ACTIONS.values()))[0]
             name = self.rng.choice(NAMES)
@@ -129,7 +130,9 @@ class Administrator(Client):
         await self.ask(self.machine(), lambda broker: broker.admin.change_replicas(wish, TIMEOUT_MS))
 
     async def _use(self, name: str) -> None:
-        """Write to the topic of this name, and read all of it: no record of another topic may appear."""
+        """Write to the topic of this name, and read the topic: no record of a deleted topic with this name
+        may appear.
+        """
         self._shared.values += 1
         value = f"shared-{self._shared.values}"
         data = build_batch([Record(value=value.encode())], codec=Codec.NONE, timestamp_ms=0)
@@ -165,7 +168,7 @@ class Administrator(Client):
             position = result.next_offset
 
     async def _look(self, broker: Broker, name: str) -> TopicInfo | None:
-        """Return the topic in confirmed metadata, which is compared with the requests."""
+        """Return the topic in confirmed metadata, after a comparison with the requests of administrators."""
         asked_at, shared = self.cluster.loop.now, self._shared
         made = {topic_id for topic_id, (known, _) in shared.made.items() if known == name}
         gone = set(shared.gone)
@@ -184,14 +187,18 @@ class Administrator(Client):
 
     @staticmethod
     def _is_still(broker: Broker, topic: TopicInfo) -> bool:
-        """True if this broker has seen neither another topic of the name nor a recovery since then."""
+        """True if this broker has seen no other topic with this name, and no unsafe recovery, since ``topic``
+        was read.
+        """
         now = broker.controller.image.topics.get(topic.name)
         return now is not None and _identity(now) == _identity(topic)
 
     # Unsafe recovery.
 
     async def _recover(self, name: str) -> None:
-        """Switch off a majority of the replicas, apparently permanently; they return later."""
+        """Switch off a majority of the replicas, so that they seem lost, and recover the topic; the machines
+        return later.
+        """
         topic = await self.ask(self.machine(), lambda broker: self._look(broker, name))
         machines = self.cluster.machines
         if (

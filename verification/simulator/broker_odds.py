@@ -1,6 +1,6 @@
 """Draws the random parameters of brokers, which become their settings.
 
-A scenario changes the parameters that it needs, so that a machine knows no scenario.
+A scenario changes the parameters that it needs; so ``Machine`` has no code for any scenario.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from raftlog.node.frame_limits import FRAME_LIMITS, FrameLimits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOdds:
-    """Parameters that all brokers of a run share. With racks each rack has two of six brokers."""
+    """Parameters that all brokers of a run share. In a run with racks there are six brokers, two in each
+    rack.
+    """
 
     tick_ms: int
     election_ticks: int
@@ -34,5 +36,5 @@ class BrokerOdds:
     frame_limits: FrameLimits = FRAME_LIMITS
 
     def rack(self, node: int) -> str | None:
-        """Return the rack of a broker."""
+        """Return the name of a broker's rack."""
         return "abc"[(node - 1) % 3] if self.has_racks else None

@@ -1,10 +1,11 @@
-"""Checks invariants after every step, from outside: files, frames and a few numbers of each group.
+"""Checks invariants after every step, using only files, sent frames, and a few numbers that each group
+reports.
 
-Decides: what counts as a violation during a run. The numbers are those of ``docs/invariants.md``. Leaves to
-others: what clients saw (``chaos.checkers``), and the end of the run (``convergence``).
+Decides: what counts as a violation during a run. Invariants are numbered as in ``docs/invariants.md``. Leaves
+to others: what clients saw (``chaos.checkers``), and the end of the run (``convergence``).
 
-Checks are incremental: a group is checked when one of its numbers has changed, and only the changed part of
-its files is read.
+Checks are incremental: a group is checked when a number that it reports has changed, and only the changed
+part of its files is read.
 """
 
 from __future__ import annotations
@@ -42,11 +43,13 @@ _VOTE_REQUEST, _VOTE, _APPEND, _APPEND_REPLY = 1, 2, 3, 4  # tags of the codec
 _HEAD = 5  # bytes before the head: kind and length
 
 Report = Callable[[str, str], None]
-"""Called with the name of the invariant and the details of the violation."""
+"""A function that is called with the name of a violated invariant and the details."""
 
 
 class Checker:
-    """The checker of a run. ``on_leader`` and ``on_commit`` notify the faults of critical moments."""
+    """The checker of a run. It calls ``on_leader`` and ``on_commit`` so that faults can strike at these
+    moments.
+    """
 
     def __init__(self, clocks: Clocks, violated: Report) -> None:
         self.replicas: defaultdict[NodeId, dict[GroupId, ReplicaRecord]] = defaultdict(dict)
@@ -123,7 +126,7 @@ class Checker:
             self._votes(record, machine, term, machine.node)
 
     def files_removed(self, machine: Machine, directory: str) -> None:
-        """Forget replicas below a removed folder, with their votes and acknowledgements.
+        """Forget the replicas in a removed folder, with their votes and acknowledgements.
 
         The folder belonged to a deleted topic or a moved replica.
         """
@@ -167,7 +170,9 @@ class Checker:
                 self.check_durable_quorum(record, f"after {machine.name} lost power")
 
     def check_durable_quorum(self, record: GroupRecord, when: str) -> None:
-        """Check that every committed entry is durable on a majority (I6)."""
+        """Check that every committed entry is durable on a majority (I6); ``when`` is a text for the
+        violation.
+        """
         wanted = len(record.committed)
         if not wanted:
             return
@@ -249,7 +254,9 @@ class Checker:
             self._violated("I2 one leader a term", detail)
 
     def _votes(self, record: GroupRecord, machine: Machine, term: int, candidate: NodeId) -> None:
-        """Check that a broker votes once in a term, unless its replica was deleted in between (I28)."""
+        """Check that a broker votes once in a term, unless its replica was deleted between two
+        votes (I28).
+        """
         self.on_vote(machine, record.group_id, candidate)
         known = record.votes.setdefault((term, machine.node), candidate)
         if known != candidate:
@@ -257,7 +264,9 @@ class Checker:
             self._violated("I28 one vote a term", detail)
 
     def _check_accepted(self, record: GroupRecord, replica: ReplicaRecord, term: int, match: int) -> None:
-        """Check that a follower that accepts an append has the leader's log up to the named index (I26)."""
+        """Check that a follower that accepts an append has the leader's log up to the index in its response
+        (I26).
+        """
         leader = record.replicas.get(record.leaders.get(term, NodeId(0)))
         if leader is None or leader.numbers is None or leader.numbers[:2] != (term, Role.LEADER):
             return
@@ -337,9 +346,9 @@ class Checker:
     ) -> None:
         """Check that replicas with equal applied indexes have equal states (I21).
 
-        A replica that applies a compacted log has the equal state only when it has applied the records that
-        superseded the removed ones: before that it cannot lead. Its table of producers may have a later first
-        stamp, so that it forgets producers later than others.
+        A replica that applies a compacted log has an equal state only once it has also applied the records
+        that superseded the removed records. Before that it cannot lead. In its table of producers the first
+        stamp may be later than on other replicas; then it forgets producers later.
         """
         machine = group._applier._machine
         state = hash(machine.snapshot())
@@ -365,7 +374,9 @@ class Checker:
     def _check_membership(
         self, record: GroupRecord, replica: ReplicaRecord, group: RaftGroup[object]
     ) -> None:
-        """Check that the newest membership of the log, else the initial one or none, is in force (I16)."""
+        """Check that the newest membership in the log is in force; without one, the initial membership or
+        none (I16).
+        """
         view, found = replica.seen, group.membership
         expected: tuple[Membership, ...]
         if view.memberships:
@@ -386,13 +397,13 @@ class Checker:
     def _ended(self, machine: Machine, group_id: GroupId, replica: ReplicaRecord) -> None:
         """Note that a broker has closed a replica.
 
-        The files of a failed replica stay, and are opened again.
+        The files of a failed replica stay on the disk, and the broker opens them again.
         """
         if replica.group is None or replica.group.stopped is None:
             self._closed(machine, group_id)
 
     def _closed(self, machine: Machine, group_id: GroupId) -> None:
-        """Forget a replica that was deleted: outside a committed membership, or of a deleted topic."""
+        """Forget a deleted replica: a committed membership does not contain it, or its topic was deleted."""
         record = self.groups[group_id]
         del self.replicas[machine.node][group_id]
         record.lost.pop(machine.node, None)
@@ -407,10 +418,10 @@ class Checker:
 
 
 def _note_membership(record: GroupRecord, replica: ReplicaRecord, commit_index: int) -> None:
-    """Note the voters after this commit, according to a log that names its voters.
+    """Note which brokers are voters once the entries up to this commit index count, according to this log.
 
-    The membership after a committed joint one may be committed as well, because the leader has appended it.
-    Entries before the first entry of a recovered group are the survivor's, and count as committed.
+    The leader may already have appended, and committed, the membership that follows a committed joint one. In
+    a recovered group, entries before its first entry come from the survivor's log, and count as committed.
     """
     broker = replica.machine.broker
     group = None if broker is None else broker.host.groups.get(record.group_id)

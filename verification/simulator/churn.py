@@ -1,4 +1,6 @@
-"""Runs a client that repeatedly creates, uses and deletes a topic: no old data may reappear."""
+"""Runs a client that repeatedly creates, uses and deletes a topic: no record of an earlier topic of this name
+may reappear.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,14 @@ LOOKS: Final = 100  # attempts to read a record, 0.05 s apart
 
 
 class GaveUp(Exception):
-    """An operation took too long, which is no error during faults."""
+    """An operation took longer than the client waits; during faults this is no violation."""
 
 
 class Churner(Client):
-    """The only client of its topic, so it knows the content of each incarnation.
+    """The only client of its topic name, so it knows the records of each topic that had the name.
 
-    In half of the runs it deletes by version, so that a late deletion cannot hit a later incarnation.
+    In half of the runs its deletions name the topic's version, so that a late deletion cannot delete a later
+    topic.
     """
 
     def __init__(self, cluster: SimulatedCluster, name: str) -> None:
@@ -43,7 +46,7 @@ class Churner(Client):
         )  # acknowledged in earlier incarnations; uncertain records may arrive late
 
     async def run(self) -> None:
-        """Create, use and delete the topic repeatedly."""
+        """Create, use and delete the topic repeatedly, until the run ends."""
         while self.cluster.is_producing:
             await self.cluster.rest()
             self._incarnation += 1
@@ -91,10 +94,11 @@ class Churner(Client):
         return True
 
     async def _read(self, wanted: set[str]) -> list[str]:
-        """Read all records from the start; a leader may show an old end for a moment after its election.
+        """Read all records from the start, until ``wanted`` are read: right after its election a leader may
+        show an old end.
 
-        Reads from a broker that knows the newest incarnation: after all brokers were down, they may briefly
-        use older metadata, in which a deleted topic still exists.
+        Only reads from a broker that knows the newest topic of the name. After all brokers were down, brokers
+        may briefly use older metadata, in which a deleted topic still exists.
         """
 
         async def read(broker: Broker) -> list[str]:
@@ -122,7 +126,9 @@ class Churner(Client):
         return await self._until(read, ())
 
     async def _look(self, broker: Broker) -> TopicInfo | None:
-        """Return the topic in confirmed metadata: the created one, until its deletion is requested."""
+        """Return the topic in confirmed metadata: until its deletion is requested, this must be the created
+        topic.
+        """
         made = self._topic_id
         image = await broker.controller.current_image(TIMEOUT_MS)
         topic = image.topics.get(NAME)
@@ -166,6 +172,6 @@ class Churner(Client):
 
 
 def _is_still(topic: TopicInfo | None, broker: Broker) -> bool:
-    """True if a broker has seen no other incarnation since then."""
+    """True if a broker has seen no other topic with this name since ``topic`` was read."""
     now = broker.controller.image.topics.get(NAME)
     return topic is not None and now is not None and now.topic_id == topic.topic_id

@@ -1,4 +1,4 @@
-"""Runs clients of a simulated cluster: they produce, read and query, and record what they saw.
+"""Runs clients of a simulated cluster. They produce, read and query, and record the responses in a history.
 
 Decides: the behaviour of a client and which of its errors are definite. Leaves to others: the checks
 (``chaos.checkers``). A client uses any broker's gateway, as the HTTP layer does; requests and responses take
@@ -46,11 +46,11 @@ GIVES_UP_ODDS: Final = 0.05  # after a refusal, which must be definite
 REPLACED_ODDS: Final = 0.15  # a producer ends, and its next incarnation starts
 
 Incarnation = tuple[int, int]
-"""Producer id and epoch. A new incarnation restarts its sequence."""
+"""Producer id and epoch. A client that changes either begins with sequence 0 again."""
 
 
 class Client:
-    """The common part of all clients."""
+    """Base class of all clients."""
 
     lost_answer_odds = LOST_ANSWER_ODDS
 
@@ -67,9 +67,9 @@ class Client:
         ask: Callable[[Broker], Awaitable[Result]],
         check: Callable[[Broker, Result], None] | None = None,
     ) -> Result:
-        """One request to one broker. Raises ``ConnectionLost`` without a response.
+        """Send one request to one broker and return the response. Raises ``ConnectionLost`` if there is none.
 
-        ``check`` gets the response at the time when the broker gives it.
+        ``check`` is called with the response at the moment at which the broker gives it.
         """
         network = self.cluster.network
 
@@ -91,13 +91,13 @@ class Client:
         return result
 
     def machine(self) -> Machine:
-        """Return any broker."""
+        """Return a random broker."""
         return self.rng.choice(self.cluster.members)
 
     async def append(
         self, machine: Machine, target: TopicPartition, data: bytes, acks: Acks = QUORUM
     ) -> AppendReceipt:
-        """Send a batch once."""
+        """Send a batch in one attempt; return the response."""
         return await self.ask(
             machine,
             lambda broker: broker.gateway.append(target, data, acks=acks, timeout_ms=TIMEOUT_MS),
@@ -105,11 +105,11 @@ class Client:
         )
 
     async def pause(self) -> None:
-        """Pause before a retry."""
+        """Wait before a retry."""
         await asyncio.sleep(PAUSE_S * (0.5 + self.rng.random()))
 
     async def fetch(self, target: TopicPartition, position: int, *, wait_ms: int) -> FetchResult:
-        """Read once from any broker. Raises its errors."""
+        """Read once from a random broker. Raises the errors of the broker."""
         request = FetchRequest(position=Offset(position), bytes_max=4096, wait_ms=wait_ms)
         result: FetchResult = await self.ask(
             self.machine(),
@@ -125,13 +125,13 @@ class Client:
         return result
 
     async def poll(self, partition: int, position: int, *, wait_ms: int) -> tuple[Poll, int]:
-        """Fetch once; return a poll of the history, and the next position."""
+        """Fetch once; return a ``Poll`` for the history, and the position of the next read."""
         invoked = self.cluster.loop.now
         result = await self.fetch(self.cluster.checked[partition], position, wait_ms=wait_ms)
         return self.polled(partition, position, invoked, result), result.next_offset
 
     def polled(self, partition: int, position: int, invoked: float, result: FetchResult) -> Poll:
-        """Convert a response to a poll of the history."""
+        """Convert a response to a ``Poll`` for the history, and the position of the next read."""
         records = tuple(
             (record.offset, (record.value or b"").decode())
             for batch in split_batches(result.data)
@@ -148,7 +148,9 @@ class Client:
         )
 
     def deleted(self, partition: int, position: int, error: OffsetOutOfRange) -> Poll:
-        """Record that a reader's position is deleted: it learns only the log start."""
+        """Record that the record at the reader's position is deleted: the reader learns only the
+        log start.
+        """
         start = int(str(error.details["start"]))
         if start <= position:
             self.cluster.violated("I13 a position stays valid", f"{self.name}: {error}")
@@ -165,11 +167,11 @@ class Client:
 
 
 class Producer(Client):
-    """An idempotent producer of one partition; resends the same bytes until the outcome is known or it gives
-    up.
+    """An idempotent producer of one partition. It resends a batch as equal bytes until the outcome is known,
+    or gives up.
 
-    After giving up it continues with another id, or with the next epoch; no batch of the former one
-    may be stored later.
+    After giving up it continues with another producer id, or with the next epoch. No batch of the former id
+    or epoch may be stored later.
     """
 
     def __init__(self, cluster: SimulatedCluster, name: str, partition: int, *, has_id: bool) -> None:
@@ -186,7 +188,7 @@ class Producer(Client):
         self._values = 0
 
     async def run(self) -> None:
-        """Produce during the faults."""
+        """Produce batches until the run ends."""
         cluster = self.cluster
         under_way: list[asyncio.Task[None]] = []
         while cluster.is_producing:
@@ -227,8 +229,8 @@ class Producer(Client):
         self._is_known = False
 
     async def _perhaps_replace(self, under_way: list[asyncio.Task[None]]) -> None:
-        """End once all outcomes are known; after the next incarnation has started, send once more with the
-        old one.
+        """Sometimes begin the next epoch once all outcomes are known; a later call sends a late batch of the
+        former epoch.
         """
         if self._replaced is not None:
             (incarnation, unused), self._replaced = self._replaced, None
@@ -242,14 +244,18 @@ class Producer(Client):
                 self._begin((incarnation[0], incarnation[1] + 1))
 
     async def _send_late(self, incarnation: Incarnation) -> None:
-        """Sends with the next expected sequence."""
+        """Send a batch of a former epoch, with the sequence after its last batch: the brokers must refuse the
+        batch.
+        """
         data = self._batch([f"{self.name}-late-{incarnation[1]}"], incarnation, self._sequence)
         with contextlib.suppress(RaftlogError):
             receipt = await self.append(self.machine(), self._target, data)
             self.cluster.violated("I25 sequences without break", f"{incarnation} is over, and yet {receipt}")
 
     def _next_body(self) -> tuple[int, Incarnation, bytes, list[str]]:
-        """Mostly one batch; a producer with one request in flight may send several in it."""
+        """Return the body of the next request: mostly one batch; with at most one request in flight sometimes
+        several.
+        """
         count = self._bodies_rng.choice((1, 1, 2, 3)) if self.cluster.odds.pipeline == 1 else 1
         batches = [self._next_batch() for _ in range(count)]
         values = [value for _, some in batches for value in some]
@@ -344,13 +350,17 @@ class Producer(Client):
         return (Outcome.UNKNOWN if in_doubt else Outcome.FAILED), None
 
     def _check_refusal(self, error: RaftlogError, incarnation: Incarnation) -> None:
-        """Sequences are refused only if an earlier one is missing, epochs only if there is a later one."""
+        """Check a refusal: of a sequence only if an earlier batch is missing, of an epoch only if a later one
+        exists.
+        """
         others = self.cluster.odds.pipeline > 1 and isinstance(error, OutOfOrderSequence)
         if incarnation == self._incarnation and not others:
             self.cluster.violated("I12 errors", f"{self.name} in {incarnation}: {error!r}")
 
     def _draw_acks(self) -> Acks:
-        """Mostly a quorum. A producer with an id may use fewer and retry, or require more."""
+        """Draw the acknowledgements to require: mostly a quorum. A producer with an id may require fewer or
+        more.
+        """
         if not self._has_id or self._acks_rng.random() < QUORUM_ODDS:
             return QUORUM
         odds = self.cluster.odds
@@ -361,7 +371,7 @@ class Producer(Client):
 
 
 class Consumer(Client):
-    """Reads one partition from its start on, and reads its end now and then."""
+    """Reads one partition from its start on, and sometimes queries its end."""
 
     def __init__(self, cluster: SimulatedCluster, name: str, partition: int) -> None:
         super().__init__(cluster, name)
@@ -369,7 +379,7 @@ class Consumer(Client):
         self._position = 0
 
     async def run(self) -> None:
-        """Read during the faults."""
+        """Read until the run ends."""
         while self.cluster.is_producing:
             await self.cluster.rest()
             try:

@@ -1,9 +1,9 @@
 """Wall clocks that jump, on one machine or on all, and the cluster time of brokers.
 
-Decides: when clocks are wrong. No broker can detect a wrong clock while none knows the time: so machines
-start with right clocks unless a majority of the others run and know it. Checks the stamps of leaders
-meanwhile (I32). Leaves to others: the other checks (``log_starts`` for deleted records, ``convergence`` for
-producers).
+Decides: when clocks are wrong. Brokers can detect a wrong clock only if some brokers know the time. So a
+machine starts with a right clock unless a majority of the other machines run and know the time. Meanwhile the
+stamps of leaders are checked (I32). Leaves to others: the other checks (``log_starts`` for deleted records,
+``convergence`` for producers).
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class Clocks:
         self._dated_terms: set[tuple[GroupId, int]] = set()  # their leaders knew the time at their election
 
     def jump(self, rng: random.Random) -> None:
-        """One clock is wrong from now on, or all are, by little or by days; half of them for a while only."""
+        """Set one machine's clock, or all clocks, wrong by milliseconds up to days; half of the jumps end
+        after a while.
+        """
         machines = self._machines
         chosen = machines if rng.random() < ALL_ODDS else [rng.choice(machines)]
         skew_ms = rng.choice(SKEWS_MS)
@@ -51,7 +53,7 @@ class Clocks:
 
     @property
     def are_right(self) -> bool:
-        """True if a majority of the clocks are right, within the tolerance."""
+        """True if a majority of the clocks are within the tolerance of the true time."""
         right = [one for one in self._machines if abs(one.wall_skew_ms) <= RIGHT_MS]
         return 2 * len(right) > len(self._machines)
 
@@ -60,21 +62,23 @@ class Clocks:
             self.set_right()
 
     def knows(self, machine: Machine) -> bool:
-        """True if this machine's broker uses a time that a majority agreed on."""
+        """True if this machine's broker uses a time on which a majority of brokers agreed."""
         return machine.broker is not None and machine.broker.host.clock.is_known
 
     def leads(self, machine: Machine, group: GroupId, term: int) -> None:
-        """A machine has a new leader: if it knows the time, it must stamp it."""
+        """Note that a machine leads a group in a new term: if its broker knows the time, it must stamp its
+        batches with it.
+        """
         if self.knows(machine):
             self._dated_terms.add((group, term))
 
     @property
     def now_s(self) -> float:
-        """The time, since the run began."""
+        """True time since the run began, in seconds."""
         return self._run.loop.now
 
     def check_stamp(self, group: GroupId, entry: Entry, stamp_ms: int | None) -> None:
-        """A new entry: the stamp of its leader is near the time."""
+        """Check that the leader's stamp of a new entry is near the true time."""
         if stamp_ms is None or (group, entry.term) not in self._dated_terms:
             return
         off_ms = stamp_ms - WALL_MS_AT_START - round(self._run.loop.now * 1000)

@@ -1,7 +1,8 @@
-"""The end of a run: after all faults are healed the cluster must work, agree, and have lost nothing.
+"""Checks the end of a run: after all faults are healed, the cluster must work, all replicas must agree, and
+no acknowledged record may be lost.
 
-Decides: the deadlines, and what is compared. Replicas are compared as bytes on their disks,
-their producer tables with their logs.
+Decides: the deadlines, and what is compared: the replicas' bytes on the disks with one another, and each
+producer table with its log.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SETTLING_S: Final = 20.0  # until all replicas are equal
 
 
 class Convergence:
-    """The last phases."""
+    """The last phases of a run, which begin when all faults are healed."""
 
     def __init__(self, cluster: SimulatedCluster, name: str = "finisher") -> None:
         self._cluster = cluster
@@ -41,7 +42,9 @@ class Convergence:
         self._refused: RaftlogError | None = None
 
     async def reached(self, machines: Sequence[Machine] = (), within_s: float = RECOVERY_S) -> None:
-        """Every partition accepts a record at every one of these brokers, or at all of them (L2)."""
+        """Check that every partition accepts a record through each of these brokers, by default through each
+        member of the cluster (L2).
+        """
         cluster = self._cluster
         deadline = cluster.loop.now + within_s
         for machine in machines or cluster.members:
@@ -85,7 +88,9 @@ class Convergence:
         await self._agreed()
 
     async def _agreed(self) -> None:
-        """All replicas are equal now: until the next turn of the loop."""
+        """Return whether all replicas are equal at this moment: the answer may change at the loop's next
+        turn.
+        """
         cluster = self._cluster
         deadline = cluster.loop.now + SETTLING_S
         problems, held = self._problems(), self._held()
@@ -98,7 +103,7 @@ class Convergence:
             cluster.violated("L6 no leaks", what)
 
     async def read_everything(self) -> None:
-        """The final reads, and the content of the disks."""
+        """Read all partitions for the last time, and check the content of the disks."""
         for partition in range(len(self._cluster.checked)):
             await self._read(partition)
         await self._agreed()  # retention may have moved a log start during the reads
@@ -186,7 +191,7 @@ class Convergence:
         return [f"group {record.group_id}: {found}"] if len(set(found.values())) > 1 else []
 
     def _check_disks(self, record: GroupRecord) -> None:
-        """Check that every replica holds the committed bytes, no more and no less (I6)."""
+        """Check that every replica holds the committed bytes, and no other bytes (I6)."""
         for replica in record.replicas.values():
             for durable in () if replica.machine.is_removed else (False, True):
                 held = replica.look(record, durable=durable)
@@ -198,7 +203,9 @@ class Convergence:
                 replica.check_records(record, durable=durable)
 
     def _check_tables(self) -> None:
-        """Each producer table agrees with the log, which is read independently (I10)."""
+        """Check that each producer table agrees with the log, which is parsed without production
+        code (I10).
+        """
         for machine in self._cluster.machines:
             if machine.broker is None:
                 continue
@@ -227,7 +234,7 @@ class Convergence:
 
 
 def _members(broker: Broker) -> list[str]:
-    """Members of the metadata group that are not yet what the active controller wants."""
+    """Members of the metadata group that the active controller still has to add, promote or remove."""
     voters, members = broker.controller.wanted_voters(), broker.controller.members
     brokers = frozenset(broker.controller.image.brokers)
     if voters is None or (members.voters, members.learners) == (voters, brokers - voters):
@@ -238,7 +245,7 @@ def _members(broker: Broker) -> list[str]:
 
 
 def _moves(broker: Broker) -> list[str]:
-    """Replicas that are still being moved."""
+    """Replicas that are still moving from one broker to another."""
     return [
         f"broker {broker.node_id}: {topic.name}/{partition.partition} moves to {partition.target}"
         for topic in broker.controller.image.topics.values()
@@ -248,10 +255,10 @@ def _moves(broker: Broker) -> list[str]:
 
 
 def _break_in_sequences(headers: list[BatchHeader]) -> str | None:
-    """The first batch that does not follow its producer's previous one: a gap, repetition, or old epoch
-    (I25).
+    """Return the first batch that does not follow its producer's previous batch: a gap, a repetition, or an
+    old epoch (I25).
 
-    The marker of a transaction begins the next epoch.
+    The control batch that ends a transaction begins the producer's next epoch.
     """
     newest: dict[int, tuple[int, int]] = {}  # epoch and last sequence
     for header in headers:
@@ -274,7 +281,7 @@ def _break_in_sequences(headers: list[BatchHeader]) -> str | None:
 
 
 def _table_of(headers: list[BatchHeader]) -> dict[int, tuple[int, list[tuple[int, ...]]]]:
-    """Producer id to epoch and its last batches, if there are any: sequences, offsets, time and term."""
+    """Build a producer table from batch headers: for each producer id, its epoch and last batches."""
     table: dict[int, tuple[int, list[tuple[int, ...]]]] = {}
     for header in headers:
         if header.producer_id < 0 or not (header.is_sequenced or header.is_control):

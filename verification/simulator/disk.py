@@ -1,4 +1,4 @@
-"""One broker's disk: a power loss may remove its unsynced bytes, and its syncs take time.
+"""Simulates one broker's disk: a power loss may remove bytes that are not synced, and syncs take time.
 
 Decides: how long a sync takes and when it happens within that time. Leaves to others: the state after a power
 loss (``FakeFilesystem``), and when a power loss happens (``faults``).
@@ -20,10 +20,11 @@ from verification.simulator.event_loop import SimulatedLoop
 
 
 class SimulatedDisk(FakeFilesystem):
-    """A fake filesystem that reports a crash during a change, and removed directories.
+    """A fake filesystem that can crash its machine during a change, and reports removed directories.
 
-    With ``dies_after`` it crashes after that many changes in all its incarnations; with ``dies_writing``,
-    part of a file's name, during a write to such a file, and syncs nothing after that.
+    With ``dies_after`` the machine crashes after so many changes, counted over all incarnations. With
+    ``dies_writing`` it crashes during a write to a file whose name contains this text; nothing is synced
+    after that.
     """
 
     def __init__(self, died: Callable[[], None], removed: Callable[[str], None]) -> None:
@@ -35,7 +36,7 @@ class SimulatedDisk(FakeFilesystem):
         self._removed = removed
 
     def hold(self, file: File) -> bool:
-        """Close the files of active segments between uses as soon as another file is used."""
+        """Take over the closing of an active segment's file: it is closed as soon as another file is used."""
         self.held.hold(file)
         return True
 
@@ -45,14 +46,14 @@ class SimulatedDisk(FakeFilesystem):
         super().remove_tree(path)
 
     def rename(self, path: str, target: str) -> None:
-        """Rename a file or directory, and report that a directory has left its place."""
+        """Rename a file or directory; report to the machine that a directory has left its path."""
         is_directory = bool(self.list_directory(path))
         super().rename(path, target)
         if is_directory:
             self._removed(path)
 
     def count_change(self) -> None:
-        """Count a change. When the machine crashes at the change, the rest of it does not happen."""
+        """Count a change. When the machine crashes at the change, the rest of the change does not happen."""
         if self.changes == self.dies_after:
             self.dies_after = None
             self._died()
@@ -64,19 +65,19 @@ class SimulatedDisk(FakeFilesystem):
             raise
 
     def take_room(self, growth_bytes: int, path: str) -> None:
-        """Note that a write begins."""
+        """Note that a write to a file begins; the machine may crash during it."""
         super().take_room(growth_bytes, path)
         if self.dies_writing is not None and self.dies_writing in path:
             self.dies_writing, self.crash_after_changes = None, 0
 
     def restart(self) -> None:
-        """Prepare the disk for the next incarnation."""
+        """Prepare the disk for the next process of the broker."""
         self.dies_writing = None
         super().restart()
 
 
 class SyncQueue:
-    """The syncs of one broker: ``Broker``'s ``run_syncs`` and its other work on threads."""
+    """The syncs of one broker, in place of ``Broker``'s ``run_syncs`` and its other work on threads."""
 
     def __init__(self, rng: random.Random, typical_s: float, now: Callable[[], float]) -> None:
         self._rng = rng
@@ -87,12 +88,12 @@ class SyncQueue:
         self.on_synced: Callable[[], None] = lambda: None
 
     def latency(self) -> float:
-        """The duration of the next sync: mostly short, sometimes long."""
+        """Draw the duration of the next sync in seconds: mostly short, sometimes long."""
         return self._typical_s * self.slowness * self._rng.expovariate(1.0)
 
     async def run(self, syncs: Sequence[DiskWork]) -> list[OSError | None]:
-        """Run one round of syncs. Each sync happens at one moment, and the end of the round is reported
-        later.
+        """Run a number of syncs together. Each sync happens at a random moment; all are reported as complete
+        at the end.
         """
         errors = []
         for sync in syncs:
@@ -105,7 +106,9 @@ class SyncQueue:
 
 
 def run_work(work: DiskWork) -> None:
-    """Run work as brokers do on Linux, whose kernel syncs a file alone where it can. Raises ``OSError``."""
+    """Run a function as brokers on Linux do, where a sync of a single file can run alone. Raises
+    ``OSError``.
+    """
     if not isinstance(work, LogSync) or (file := work.begin_alone()) is None:
         work.run()
         return

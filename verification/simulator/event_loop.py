@@ -1,11 +1,12 @@
-"""An event loop whose clock jumps, and processes that can be killed, paused, skewed and slow on it.
+"""Implements an event loop whose clock jumps from timer to timer. Its processes can be killed, paused, skewed
+or slowed.
 
-Decides: which callback runs next. All callbacks of one moment run in the order in which they were
-scheduled; when none is left, the clock jumps to the next timer. Nothing here waits, and no thread runs.
+Decides: which callback runs next. All callbacks of one moment run in the order in which they were scheduled;
+when none is left, the clock jumps to the next timer. The loop never really waits, and no other thread runs.
 
-Every callback belongs to the ``Process`` that scheduled it. The callbacks of a dead
-process never run; those of a paused one wait until it resumes; a skewed one sees time pass faster. Each
-callback of a slow one takes time, in which the others wait, in order.
+Every callback belongs to the ``Process`` that scheduled it. The callbacks of a dead process never run, and
+the callbacks of a paused process wait until it resumes. A skewed process sees time pass faster. Each callback
+of a slow process takes time, during which the other callbacks of this process wait, in order.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ TURNS_WITHOUT_TIME_MAX = 50_000  # more callbacks in one moment count as an endl
 
 
 class Process:
-    """One incarnation of one program.
+    """One process of a program, from its start to its end.
 
     ``rate`` is the speed of its clocks, ``turn_s`` the CPU time of each of its callbacks in true seconds.
     """
@@ -61,7 +62,9 @@ _process: contextvars.ContextVar[Process | None] = contextvars.ContextVar("proce
 
 
 class _Callback:
-    """A handle of asyncio: of a timer if it is in the heap, else a callback of the next turn."""
+    """A handle of asyncio. A handle in the heap is a timer; any other handle is a callback of the
+    next turn.
+    """
 
     __slots__ = ("_is_cancelled", "_when", "arguments", "context", "function", "process")
 
@@ -89,25 +92,25 @@ class _Callback:
         return self._is_cancelled
 
     def when(self) -> float:
-        """The scheduled time."""
+        """The time at which the callback is due."""
         return self._when
 
 
 class Watcher(Protocol):
-    """Observes the loop. ``watched`` is the method whose calls it observes."""
+    """Observes the loop. ``watched`` is the name of the method after whose calls ``stepped`` is called."""
 
     @property
     def watched(self) -> Callable[..., object]: ...
 
     def stepped(self, process: Process) -> None:
-        """A callback of this process that is the watched method of some object has run."""
+        """Called after a callback of this process has called the watched method of some object."""
 
     def failed(self, process: Process | None, message: str, error: BaseException | None) -> None:
-        """A callback has raised, or the exception of a task was never retrieved."""
+        """Called after a callback has raised, or when the exception of a task was never retrieved."""
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """An event loop whose clock jumps to the next timer; see the module.
+    """An event loop whose clock jumps to the next timer.
 
     ``thread_latency`` is the duration of work on another thread, in seconds.
     """
@@ -129,7 +132,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     # Time and callbacks.
 
     def time(self) -> float:
-        """The time in seconds, as the running process sees it."""
+        """The time in seconds, by the clock of the running process."""
         return self.now if self._current is None else self.now * self._current.rate
 
     def call_soon(
@@ -138,7 +141,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *Arguments,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """Run a callback at this moment, after all callbacks scheduled before."""
+        """Run a callback at this moment, after all callbacks that were scheduled for it before."""
         handle = _Callback(callback, args, context, self.now)
         self._ready.append(handle)
         return handle  # type: ignore[return-value]
@@ -150,7 +153,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *Arguments,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Run a callback after a number of seconds of the running process."""
+        """Run a callback after a number of seconds, by the clock of the running process."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(
@@ -160,7 +163,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *Arguments,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Run a callback at a time of the running process."""
+        """Run a callback at a time of the clock of the running process."""
         handle = _Callback(callback, args, context, when)
         due = when if self._current is None else when / self._current.rate
         earliest = self.now + SHORTEST_S
@@ -191,11 +194,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._push(when, _Callback(callback, args, process.context, when))
 
     def later(self, delay: float, callback: Callable[[Unpack[Arguments]], object], *args: *Arguments) -> None:
-        """Run a callback in no process after a number of true seconds."""
+        """Run a callback that belongs to no process, after a number of true seconds."""
         self._push(self.now + delay, _Callback(callback, args, _NOBODY, self.now + delay))
 
     def at(self, when: float, callback: Callable[[Unpack[Arguments]], object], *args: *Arguments) -> None:
-        """Run a callback in no process at a true time."""
+        """Run a callback that belongs to no process, at a true time."""
         self._push(when, _Callback(callback, args, _NOBODY, when))
 
     def _push(self, when: float, handle: _Callback) -> None:
@@ -205,7 +208,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     # The run.
 
     def run(self, main: Coroutine[object, object, Result], until_s: float) -> Result | None:
-        """Run until ``main`` is done, or ``is_stopped`` is set.
+        """Run the loop until ``main`` is done, or ``is_stopped`` is set.
 
         Raises what ``main`` raises, and ``TimeoutError`` when the time is up first.
         """
@@ -257,7 +260,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 watcher.stepped(process)
 
     def _end_turn(self, process: Process) -> None:
-        """Run the callback that has waited longest."""
+        """Run the callback of a slow process that has waited longest."""
         while process.deferred and not process.is_paused:
             handle = process.deferred.popleft()
             if not handle._is_cancelled:
@@ -268,7 +271,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     @contextlib.contextmanager
     def on_a_thread(self) -> Iterator[None]:
-        """Count the block as running on another thread than the loop's."""
+        """Treat the code in the ``with`` block as running on another thread than the loop's."""
         before, self.is_on_a_thread = self.is_on_a_thread, True
         try:
             yield
@@ -294,7 +297,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         process.deferred.clear()
 
     def kill(self, process: Process) -> None:
-        """Run no callback of the process any more."""
+        """Never run any callback of the process again."""
         process.is_alive = False
         process.deferred.clear()
         self._graveyard.append(process)
@@ -302,7 +305,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     # The interface of asyncio's loops.
 
     def create_future(self) -> Future[object]:
-        """Create a future of this loop, and of the process that creates it."""
+        """Create a future that belongs to this loop and to the running process."""
         future = _Future(loop=self)
         future.process = self._current
         return future
@@ -314,7 +317,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         name: object = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[Result]:
-        """Create a task of the running process."""
+        """Create a task that belongs to the running process."""
         awaitable = cast("Coroutine[object, object, Result]", coro)
         task = asyncio.Task(awaitable, loop=self, context=context)
         if self._current is not None:
@@ -324,7 +327,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[Arguments]], Result], *args: *Arguments
     ) -> Future[Result]:
-        """Run work of another thread at one later moment."""
+        """Run a function as if another thread ran it: at one later moment."""
         future: Future[Result] = asyncio.Future(loop=self)
 
         def work() -> None:
@@ -344,7 +347,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     async def create_server(  # type: ignore[override]
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **options: object
     ) -> object:
-        """Listen on a simulated host; raises ``OSError`` without a stream network."""
+        """Listen on a simulated host. Raises ``OSError`` if the run has no network of streams."""
         if self.listen is None or self._current is None:
             raise OSError("no process listens in this run")
         return self.listen(host, self._current, protocol_factory)
@@ -360,8 +363,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._is_closed
 
     def call_exception_handler(self, context: dict[str, object]) -> None:
-        """Handle an exception that was never retrieved; dead processes are ignored, as their callbacks did
-        not run.
+        """Report an exception that was never retrieved. Exceptions of dead processes are ignored, because
+        their callbacks no longer run.
         """
         task = context.get("task") or context.get("future")
         process = task.process if isinstance(task, _Future) else None
@@ -371,7 +374,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             self._watcher.failed(self._current, message, error if isinstance(error, BaseException) else None)
 
     def close(self) -> None:
-        """Discard everything; waiting tasks are closed silently."""
+        """Discard all callbacks and timers; close waiting tasks without a message."""
         self._is_closed = True
         self._ready.clear()
         self._timers.clear()

@@ -1,7 +1,8 @@
-"""Fresh seeds without an end: ``make explore``.
+"""Yields an endless series of fresh seeds, for ``make explore``.
 
-Decides: the share of each level in the time. Whole brokers get most of it: they had 39 of the first 49 errors
-that ``failed_seeds.txt`` names. A sweep of 5,000 seeds gives a third of its time to bare cores and logs.
+Decides: the share of each level in the time of an exploration. Whole brokers get most of the time: they had
+39 of the first 49 errors that ``failed_seeds.txt`` names. A sweep of 5,000 seeds gives a third of its time to
+bare cores and logs.
 """
 
 from __future__ import annotations
@@ -34,25 +35,29 @@ SHARES: Final = {
     LOG: Share(2, 0.012),
     GROUPS: Share(2, 0.01),
 }
-"""Every level. The percentages add up to 100."""
+"""The share of each level in a round, in seeds and in percent of the time. The percentages add up to 100."""
 
 WHOLE: Final = frozenset(SHARES) - {CORE, LOG, GROUPS}
-"""Levels with whole brokers: first in each round."""
+"""Levels with whole brokers; their seeds come first in each round."""
 
 
 def drawn_first() -> First:
-    """A number that no earlier run began with."""
+    """Draw a first number that no earlier exploration had."""
     return First(secrets.randbits(32), "drawn at random")
 
 
 def fresh(first: int) -> Iterator[Seed]:
-    """Yield seeds in rounds, without an end; each level's numbers are consecutive from ``first`` on."""
+    """Yield seeds in rounds, endlessly. The seeds of each level have consecutive numbers from
+    ``first`` on.
+    """
     for number in count():
         yield from _round(first, number)
 
 
 def _round(first: int, number: int) -> list[Seed]:
-    """Return the seeds of one round, whole brokers first; the seeds of each level are spread evenly."""
+    """Return the seeds of one round. Seeds of whole brokers come first; each level's seeds are
+    spread evenly.
+    """
     placed = []
     for level, share in SHARES.items():
         seeds = share.seeds_a_round

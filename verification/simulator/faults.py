@@ -1,8 +1,8 @@
-"""Faults at random times and at critical moments.
+"""Injects faults into whole brokers, at random times and at critical moments.
 
 Decides: which fault is injected when, and when its effect ends. Each fault draws its details from its own
-stream of random numbers, so that no other draw depends on them. Counts and records the faults that happened;
-with a schedule it injects exactly those faults, at their times.
+stream of random numbers, so that no other draw depends on the fault. Counts and records the faults that
+happened; with a schedule it injects exactly the scheduled faults, at their times.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from verification.simulator.simulated_cluster import SimulatedCluster
 _VOTE, _APPEND_REPLY = 2, 4
 
 Aim = Callable[["Faults", random.Random, Machine], None]
-"""A fault of a machine at one of its worst moments."""
+"""A function that injects a fault into a machine at a critical moment."""
 
 
 class Faults:
-    """Injects faults until ``heal``."""
+    """Injects faults until ``heal`` is called."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self.counts: Counter[str] = Counter()
@@ -88,11 +88,13 @@ class Faults:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds of faults, without timed faults of scenarios; a run draws some of them."""
+        """The kinds of faults that a run may draw, without the timed faults of scenarios."""
         return frozenset((*self._timed, *self._aims))
 
     def begin(self, aims: Mapping[str, Aim]) -> None:
-        """Set up the faults before the run: those of its scenarios, and ``aims`` from all kinds."""
+        """Prepare the faults before the run: the faults of its scenarios, and ``aims`` for critical moments,
+        by kind.
+        """
         self._aims |= aims
         for part in self._cluster.parts:
             self._timed |= part.faults()
@@ -100,12 +102,12 @@ class Faults:
         self._favourites = [self._wish(wishes), self._wish(wishes)]
 
     def replay(self) -> None:
-        """Schedule the recorded faults. Some of them are injected before ``run``."""
+        """Schedule the recorded faults at their times. Some of them are injected before ``run``."""
         for fault in self._cluster.schedule or ():
             self._cluster.loop.at(fault.at, self._cluster.loop.later, 0.0, self._strike, fault)
 
     async def run(self) -> None:
-        """Inject faults until the time of healing."""
+        """Inject faults until the time at which the run is healed."""
         while not self._cluster.is_healed and self._cluster.schedule is None:
             await asyncio.sleep(self._rng.expovariate(1 / self._odds.pause_s))
             await self._cluster.rest()
@@ -118,7 +120,7 @@ class Faults:
         return Fault(len(self.happened), at, kind, 0 if machine is None else machine.node)
 
     def _strike(self, fault: Fault) -> None:
-        """Inject one fault."""
+        """Inject one fault now."""
         machine = self._cluster.machines[fault.node - 1] if fault.node else None
         if self._cluster.is_healed or (machine is not None and not machine.is_up):
             return
@@ -156,9 +158,9 @@ class Faults:
     # The worst moments.
 
     def frame_left(self, sender: Machine, to: NodeId, frame: bytes) -> None:
-        """Handle a Raft message that is sent.
+        """Handle a Raft message that a broker is about to send.
 
-        A vote or an acknowledgement is a critical moment for a crash.
+        The moment of a vote or of an acknowledgement is critical: the machine may crash.
         """
         if len(frame) < 8:
             return
@@ -169,21 +171,21 @@ class Faults:
             self.aim("after an acknowledgement", sender, 0.1)
 
     def won(self, machine: Machine, group: GroupId, term: int) -> None:
-        """Isolate a new leader."""
+        """Handle a new leader, which may be isolated."""
         self.aim("after winning", machine)
 
     def committed(self, machine: Machine, group: GroupId, commit: int) -> None:
-        """Handle a commit index that has just changed."""
+        """Handle a group's commit index that has just changed on a machine: a critical moment."""
         if group == METADATA_GROUP:
             self.aim(AFTER_A_METADATA_COMMIT, machine)
         self.aim("after a commit", machine, 0.3)
 
     def synced(self, machine: Machine) -> None:
-        """Handle a disk that has just stored entries that others may lack."""
+        """Handle a disk that has just stored entries that other replicas may lack."""
         self.aim("after a sync", machine, 0.1)
 
     def aim(self, kind: str, machine: Machine, thinned: float = 1.0) -> None:
-        """Inject a fault at a critical moment of a machine, with the probability of its kind."""
+        """Inject a fault of a kind into a machine at a critical moment, with the probability of the kind."""
         odds = self._odds.aimed.get(kind, 0.0) * thinned
         if (
             odds
@@ -195,7 +197,7 @@ class Faults:
             self._cluster.loop.later(delay, lambda: self._strike(self._next(kind, machine)))
 
     def dies(self, rng: random.Random, machine: Machine) -> None:
-        """Kill a machine or cut its power, perhaps during a write."""
+        """Kill a machine, or cut its power, sometimes during a write."""
         manner = rng.choice(("kill", "lose power", "lose power writing"))
         if manner == "lose power writing":
             self._lose_power_writing(rng, machine)
@@ -207,18 +209,20 @@ class Faults:
         self._links.isolate(rng, machine)
 
     def leads_no_more(self, rng: random.Random, machine: Machine) -> None:
-        """Take the leaderships of a machine away, kill it, or let its appends fail."""
+        """Take the leaderships of a machine away: transfer them, kill the machine, or refuse its appends."""
         rng.choice((self._transfer_from, self._links.isolate, self.dies, self._hinder))(rng, machine)
 
     def _hinder(self, rng: random.Random, machine: Machine) -> None:
-        """Refuse the appends of the coordinators, or plant an unexpected error in the coordinators."""
+        """Refuse the next appends of the machine's coordinators, or make these coordinators raise an
+        unexpected error.
+        """
         if rng.random() < 0.5:
             self._refuse_appends(rng, machine)
         else:
             plant_errors(rng, machine, lambda: self._cluster.is_healed)
 
     def _refuse_appends(self, rng: random.Random, machine: Machine) -> None:
-        """Refuse the next appends of a coordinator, as a broker does with too much in flight."""
+        """Refuse the next appends of a coordinator, as a broker does when too many appends are in flight."""
         broker = machine.broker
         for (topic, _), replica in {} if broker is None else broker.manager.replicas.items():
             if topic.startswith("__"):
@@ -251,7 +255,7 @@ class Faults:
         self.start_again()
 
     def start_again(self) -> None:
-        """Start all stopped machines soon."""
+        """Start all stopped machines after a short time."""
         for machine in self._cluster.machines:
             if not machine.is_up and not machine.is_kept_off:
                 delay = self._restart_rng.uniform(0.05, 2.0)
@@ -287,13 +291,13 @@ class Faults:
         self.start_again()
 
     def _away(self, rng: random.Random) -> None:
-        """Stop one machine until another fault has started all machines, or all effects are healed."""
+        """Stop one machine until another fault starts all machines, or until all effects are healed."""
         if all(machine.is_up for machine in self._cluster.machines):
             self._any(rng).kill()
 
     def _forget(self, rng: random.Random) -> None:
-        """Let a machine start without some of its files; sometimes the machines with newer logs are
-        off then.
+        """Let a machine start without some of its files; sometimes the machines with newer logs are off at
+        that time.
         """
         if rng.random() < 0.5 and all(machine.is_up for machine in self._cluster.machines):
             self.lost_files.strike_without_the_newest(rng, self._later)
@@ -306,10 +310,10 @@ class Faults:
         self._later(rng, 0.05, 3.0, machine.resume)
 
     def _depose(self, rng: random.Random) -> None:
-        """Isolate a leader with its clients for a while; when it returns, its successor crashes.
+        """Isolate a leader together with its clients for a while; when the leader is connected again, the
+        next leader crashes.
 
-        Sometimes the disk of the isolated leader is full, and the entries that it could not write are
-        replaced.
+        Sometimes the disk of the isolated leader is full; entries that it could not write are later replaced.
         """
         deposed = self._leader(rng)
         self._links.isolate(rng, deposed)
@@ -340,9 +344,10 @@ class Faults:
         self._later(rng, 0.3, 3.0, lambda: self._repair_disk(machine))
 
     def _failing_sync(self, rng: random.Random) -> None:
-        """Let the sync of one file fail: its page cache and its disk differ, without further errors.
+        """Let the sync of one file fail. From then on page cache and disk differ for this file, without
+        further errors.
 
-        Its replica is stopped until its broker restarts, whether or not the machine loses power.
+        The file's replica is stopped until its broker restarts, whether or not the machine loses power.
         """
         machine = self._any(rng)
         struck: list[str] = []
@@ -370,7 +375,7 @@ class Faults:
         machine.disk.fails_sync = lambda path: False
 
     def transfer(self, rng: random.Random) -> None:
-        """Let some leader hand a group over to another broker."""
+        """Let a leader transfer the leadership of its group to another broker."""
         self._transfer_from(rng, self._leader(rng))
 
     def _transfer_from(self, rng: random.Random, machine: Machine) -> None:
@@ -383,7 +388,7 @@ class Faults:
                 self._cluster.loop.later_in(machine.process, 0.0, group.transfer_leadership, to)
 
     def _lead_again(self, rng: random.Random) -> None:
-        """Depose a leader, and let it be elected again while its messages of the earlier term are in
+        """Depose a leader, and let it win a later election while its messages of the earlier term are in
         flight.
         """
         machine = self._leader(rng)
@@ -398,7 +403,9 @@ class Faults:
                 self._cluster.loop.later_in(machine.process, 0.0, group.campaign)
 
     def _reassign(self, rng: random.Random) -> None:
-        """Set other replicas for a partition in use, often alternating between two targets."""
+        """Request other replicas for a partition in use; often the requests alternate between two sets of
+        brokers.
+        """
         wish = rng.choice(self._favourites) if rng.random() < 0.4 else self._wish(rng)
         forgetful = self.lost_files.forgetful
         replicas = wish.replicas or ()
@@ -413,7 +420,7 @@ class Faults:
         return MoveReplicas(target.topic, target.partition, tuple(rng.sample(nodes, count)))
 
     def _target(self, rng: random.Random) -> TopicPartition:
-        """Draw a partition in use, mostly of the topic of the scenario."""
+        """Draw a partition that clients use, mostly of the scenario's topic."""
         topic, partitions = TOPIC, self._cluster.odds.partitions
         for part in self._cluster.parts:
             topic, partitions = part.target(rng) or (topic, partitions)
@@ -425,7 +432,7 @@ class Faults:
         self._ask(rng, lambda broker: broker.admin.transfer_leadership(target, to, TIMEOUT_MS))
 
     def _ask(self, rng: random.Random, ask: Callable[[Broker], Awaitable[object]]) -> None:
-        """Send an operator's request to any broker; a refusal is accepted."""
+        """Send an operator's request to a random broker; a refusal of the request is no violation."""
         machine = self._any(rng)
         broker = machine.broker
         if broker is None or machine.process is None:

@@ -1,4 +1,4 @@
-"""Runs without log output and without garbage collection."""
+"""Runs a seed without log output and without garbage collection."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from contextlib import contextmanager
 
 @contextmanager
 def gc_off(*, collects: bool = False) -> Iterator[None]:
-    """For one run. With ``collects`` garbage is collected after it, unless that was off before.
+    """Switch off log output and garbage collection in the ``with`` block. With ``collects``, collect garbage
+    after it, unless garbage collection was off before.
 
-    Only the run's own objects are searched for it: the program and its modules are frozen meanwhile. During a
-    run of whole brokers garbage collection doubles the cost. Errors of objects that an aborted run has left
-    open are ignored.
+    The collection searches only objects of the run: objects of the program and its modules are frozen.
+    Garbage collection would double the time of a run of whole brokers. Errors of objects that an aborted run
+    has left open are ignored.
     """
     logging.disable(logging.CRITICAL)
     was_enabled = gc.isenabled()

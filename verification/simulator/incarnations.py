@@ -1,8 +1,9 @@
-"""Every incarnation of a topic is distinct: its id, its groups, and the folders on every disk.
+"""Checks that topics which had one name at different times differ in their ids, groups, and folders on every
+disk.
 
-Decides: which metadata images of one topic id are consistent, in which folder a group may be opened, and what
-an unsafe recovery must keep. Leaves to others: the bytes of a group (``records``), the final places of
-replicas (``placement_checks``).
+Decides: which metadata images of one topic id are consistent, in which folder a group may be opened, and
+which entries an unsafe recovery must keep. Leaves to others: the bytes of a group (``records``), the final
+places of replicas (``placement_checks``).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Place = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """The entries that a recovery must keep: all that the survivor of the former group knew as committed."""
+    """The entries that an unsafe recovery must keep: all entries that the survivor knew to be committed."""
 
     group_id: GroupId
     before: GroupId
@@ -33,7 +34,7 @@ class _Kept:
 
 
 class Incarnations:
-    """The checker of a run, over all brokers and all their incarnations."""
+    """Checks the topics, groups and folders of a run, over all brokers and all their processes."""
 
     def __init__(self, checker: Checker, violated: Report) -> None:
         self._checker = checker
@@ -52,7 +53,7 @@ class Incarnations:
                 self._look(machine, topic)
 
     def opened(self, machine: Machine, group_id: GroupId, directory: str) -> None:
-        """Check the folder in which a broker has opened the log of a group."""
+        """Check that a broker has opened the log of a group in the right folder."""
         place = self._places.get(group_id)
         if group_id == METADATA_GROUP or place is None:
             return
@@ -61,8 +62,8 @@ class Incarnations:
             self._violated(_INVARIANT, f"{machine.name} has group {group_id} of {place} open in {directory}")
 
     def check_recoveries(self) -> None:
-        """At the end of a run, check that entries that survivors knew to be committed are in the groups made
-        from their logs.
+        """Check at the end of a run that each recovered group has all entries that its survivor knew to be
+        committed.
         """
         for kept in self._kept:
             record = self._checker.groups.get(kept.group_id)

@@ -1,7 +1,7 @@
 """Checks for leaks: resources that brokers hold after all requests are complete.
 
-Decides: which resources count: bytes that count towards a limit, and waiting requests. Leaves to others: when
-all requests are complete (``convergence``).
+Decides: which resources are checked: bytes that count towards a memory limit, and waiting requests. Leaves to
+others: when all requests are complete (``convergence``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from verification.simulator.machine import Machine
 
 
 def leaks(machine: Machine, of_scenarios: Iterable[tuple[str, int]]) -> list[str]:
-    """Return the held resources by name, including calls that are in flight."""
+    """Return the resources that a broker holds, by name, including calls that are in flight."""
     broker = machine.broker
     held = [] if broker is None else [*_of_requests(broker), *_of_groups(broker)]
     held += of_scenarios

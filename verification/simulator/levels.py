@@ -1,15 +1,16 @@
-"""All levels under one name: ``core:17`` runs bare cores, ``log:17`` a log, ``groups:17`` the coordinator of
-a consumer group alone, ``brokers:17`` or ``17`` whole brokers, ``brokers-queue:17`` brokers with a scenario.
+"""Names the seeds of all levels. ``core:17`` runs bare cores, ``log:17`` a log, ``groups:17`` the coordinator
+of a consumer group alone; ``brokers:17`` or ``17`` runs whole brokers, ``brokers-queue:17`` brokers with a
+scenario.
 
-The names of scenarios are in ``scenarios.ALL``. ``brokers-busy:17`` runs brokers whose CPUs are busy, with
-one scenario or none. ``brokers-long:17`` runs brokers with quiet phases of minutes; long runs and
-explorations alone have this level.
+The names of scenarios are in ``scenarios.ALL``. ``brokers-busy:17`` runs brokers whose CPUs are busy, with at
+most one scenario. ``brokers-long:17`` runs brokers with quiet phases of minutes; only long runs and
+explorations use this level.
 
 Decides: the shares of the levels among a number of seeds, so that 5,000 take less than five minutes on two
-cores. One of thirty runs whole brokers, which find errors between the parts and take longest; ten run a
-log alone, which has most crashes; one a consumer group; the others run bare cores, with membership changes.
-Of sixteen runs of whole brokers two have no scenario, and one has busy CPUs; those of HTTP come in addition,
-in place of a bare core.
+cores. Of thirty seeds one runs whole brokers, which find errors between the parts and take longest. Ten run a
+log alone, with many crashes, and one runs a consumer group. The others run bare cores with membership
+changes. Of sixteen runs of whole brokers two have no scenario, and one has busy CPUs. Runs of HTTP come in
+addition, and replace runs of bare cores.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ CORE, LOG, GROUPS = "core", "log", "groups"
 BROKERS, BROKERS_LONG, BROKERS_BUSY = "brokers", "brokers-long", "brokers-busy"
 
 BUSY_SHARE: Final = Share(5, 0.8, (150,))
-"""The share of seeds of brokers with busy CPUs; ``scenarios.ALL`` has the shares of scenarios."""
+"""The share of the level ``brokers-busy`` among the seeds; ``scenarios.ALL`` has the shares of scenarios."""
 
 
 def _mix() -> tuple[str, ...]:
-    """One seed of thirty is of whole brokers, mostly with a scenario."""
+    """Return the mix of levels: one seed of thirty runs whole brokers, mostly with a scenario."""
     mix = [BROKERS, CORE, LOG, GROUPS, CORE, LOG, *(CORE, CORE, LOG) * 8] * 16
     for level, share in ((BROKERS_BUSY, BUSY_SHARE), *((each.level, each.share) for each in scenarios.ALL)):
         for place in share.places:
@@ -49,13 +50,13 @@ def _mix() -> tuple[str, ...]:
 
 
 MIX: Final = _mix()
-"""The levels of 480 consecutive seeds."""
+"""The level of each of 480 consecutive seeds; the next 480 have equal levels."""
 
 AnyOdds = Odds | CoreOdds | LogOdds | GroupOdds
 
 
 def _drawn_busy(rng: random.Random) -> Odds:
-    """Draw odds as another level does, on machines whose CPUs other programs use, too."""
+    """Draw the parameters as another level does, for machines whose CPUs are also used by other programs."""
     drawn = (Odds.drawn, *(each.scenario.drawn for each in scenarios.ALL if each.runs_busy))
     return replace(rng.choice(drawn)(rng), turn_s=rng.choice((0.0003, 0.001, 0.002)))
 
@@ -73,7 +74,7 @@ _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """A level and a number."""
+    """A level and a number, such as ``core:17``."""
 
     level: str
     number: int
@@ -83,7 +84,7 @@ class Seed:
 
     @classmethod
     def named(cls, name: str) -> Seed:
-        """Parse the name of a seed. Raises ``ValueError`` with the remedy."""
+        """Parse the name of a seed. Raises ``ValueError``, whose text lists valid names."""
         level, _, number = name.rpartition(":")
         if level not in ("", *_DRAWN) or not number.isdigit():
             levels = [level for level in _DRAWN if level not in (BROKERS, BROKERS_LONG)]
@@ -92,7 +93,7 @@ class Seed:
         return cls(level or BROKERS, int(number))
 
     def odds(self) -> AnyOdds:
-        """The random parameters of this seed."""
+        """The random parameters that this seed determines."""
         return _DRAWN[self.level](random.Random(f"{self.number} odds"))
 
     def run(
@@ -103,7 +104,8 @@ class Seed:
         keeps_lines: bool = False,
         stops_at_violation: bool = False,
     ) -> Result:
-        """Run the seed, optionally with other odds; only whole brokers can continue after a violation.
+        """Run the seed, with its own or with other random parameters. Only runs of whole brokers can continue
+        after a violation.
 
         The faults of a log and of a group follow from their odds: they take no ``schedule``.
         """
@@ -129,7 +131,7 @@ class Seed:
 
 
 def seeds(first: int, count: int) -> Iterator[Seed]:
-    """Yield a number of seeds of all levels; each level's numbers are consecutive."""
+    """Yield seeds of all levels, ``count`` in total. The seeds of each level have consecutive numbers."""
     for number in range(first, first + count):
         rounds, place = divmod(number, len(MIX))
         level = MIX[place]

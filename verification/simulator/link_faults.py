@@ -1,4 +1,4 @@
-"""Faults between machines: blocked, slow and silent directions, and broken connections.
+"""Injects faults between machines: blocked, slow and silent directions of links, and broken connections.
 
 Decides: which directions are affected, and when they heal. Leaves to others: the effect of a blocked, silent
 or slow direction on frames (``network``), and when a fault comes (``faults``).
@@ -23,7 +23,7 @@ Later = Callable[[random.Random, float, float, Callable[[], None]], None]
 class LinkFaults:
     """Faults of the links between machines.
 
-    ``later`` calls a function after a time between two bounds, unless all faults are healed before.
+    ``later`` calls a function after a random time between two bounds, unless all faults are healed before.
     """
 
     def __init__(self, cluster: SimulatedCluster, later: Later) -> None:
@@ -57,7 +57,9 @@ class LinkFaults:
         self._block(rng, self._drawn_pairs(rng))
 
     def _ring(self, rng: random.Random) -> None:
-        """Block links so that every machine reaches a majority, each a different one."""
+        """Block links so that every machine reaches a majority of machines, and each machine another
+        majority.
+        """
         nodes = [machine.node for machine in self._cluster.machines]
         rng.shuffle(nodes)
         count = len(nodes)
@@ -86,19 +88,21 @@ class LinkFaults:
                     self._cluster.network.break_connection((one, other))
 
     def slow_all(self, rng: random.Random, machine: Machine) -> None:
-        """Delay all messages of one machine beyond an election timeout, in order and without a gap."""
+        """Delay all messages of one machine by more than an election timeout; their order stays, and none is
+        lost.
+        """
         self._slow(rng, [(machine.node, other.node) for other in self._others(machine)])
 
     def _silent_links(self, rng: random.Random) -> None:
-        """Some connections look open and deliver nothing until they are dialled again; healing does not
-        help.
+        """Let some connections look open and deliver nothing until they are dialled again, even after all
+        faults are healed.
         """
         for direction in self._drawn_pairs(rng):
             self._cluster.network.silence(direction)
 
     def _stale_metadata(self, rng: random.Random) -> None:
-        """Let some brokers act on old metadata, while all else continues; without effect where a broker is
-        alone.
+        """Let some brokers act on old metadata, while all other messages reach them. Without effect if a
+        broker is alone.
         """
         for machine in _some(rng, self._cluster.machines):
             self._cluster.network.withhold_metadata(machine.node)
@@ -121,6 +125,6 @@ class LinkFaults:
 
 
 def _some(rng: random.Random, of: list[T]) -> list[T]:
-    """Draw up to half of the items."""
+    """Draw at random up to half of the given items."""
     half = len(of) // 2
     return rng.sample(of, rng.randint(min(1, half), half))

@@ -1,6 +1,7 @@
-"""Checks log starts: replicas delete only what retention covers, and the start that readers see never falls.
+"""Checks log starts: replicas delete only records that retention allows, and the log start that readers see
+never falls.
 
-Decides: what retention may delete, by the bytes that are left on the disks, and where readers may begin.
+Decides: which records retention may delete, judged by the bytes on the disks, and where readers may begin.
 Leaves to others: the entries after a log's start (``checker``), and what clients read (``chaos.checkers``).
 """
 
@@ -27,7 +28,7 @@ _RISES: Final = "I35 the log start never falls"
 
 
 class LogStarts:
-    """The checker of a run."""
+    """Checks the log starts of all replicas of a run."""
 
     def __init__(self, run: Run, machines: Sequence[Machine], checker: Checker) -> None:
         self._run = run
@@ -40,11 +41,11 @@ class LogStarts:
         self._shown: dict[GroupId, dict[int, int]] = {}  # by leaders that know it, by term
 
     def changed(self, record: GroupRecord, replica: ReplicaRecord, group: RaftGroup[object]) -> None:
-        """Check a replica that may have applied another log start (I22), and that shows its log start if it
-        leads (I35).
+        """Check a replica that may have applied another log start (I22). A leader's log start, which readers
+        see, must not fall (I35).
 
-        A leader that is ready has applied all that leaders of earlier terms have committed: it shows no lower
-        start than they have shown, before or since.
+        A leader that is ready has applied all entries of earlier terms. So it shows no lower log start than
+        the leaders of earlier terms have shown, even if they showed theirs later.
         """
         start = _applied_start(group)
         if start is None or record.is_retired:
@@ -65,13 +66,17 @@ class LogStarts:
             self._run.violated(_RISES, f"{target}: {detail}")
 
     def asked(self, target: TopicPartition, offset: int) -> None:
-        """Note the request of a client to delete all records below: they are covered from now on."""
+        """Note that a client requests the deletion of all records below an offset: from now on they may be
+        deleted.
+        """
         record = self._record_of(target)
         if record is not None:
             self._asked[record.group_id] = max(offset, self._asked.get(record.group_id, 0))
 
     def deleted(self, target: TopicPartition, offset: int, start: int) -> None:
-        """Note an acknowledged deletion with its log start: no record below is shown in the end (I35)."""
+        """Note the log start of an acknowledged deletion: at the end no record below it may be
+        shown (I35).
+        """
         record = self._record_of(target)
         if record is None:
             return
@@ -131,8 +136,9 @@ class LogStarts:
         return stored_s is None or (self._run.loop.now - stored_s) * 1000 >= wanted_ms - SLACK_MS
 
     def reported(self, target: TopicPartition, start: int) -> None:
-        """Check that a client learns correctly that all records below are deleted: some replica knows it, or
-        begins there.
+        """Check that a client is right to learn that all records below an offset are deleted.
+
+        Some replica must have applied this log start, or its log must begin there.
         """
         record = self._record_of(target)
         if record is not None and start > (latest := self.latest(record)):
@@ -141,7 +147,7 @@ class LogStarts:
             )
 
     def latest(self, record: GroupRecord) -> int:
-        """The latest log start of any replica; it may have moved or been applied just now."""
+        """The latest log start of any replica; it may have risen or been applied at this moment."""
         starts = [self._replicated.get(record.group_id, 0)]
         for replica in record.replicas.values():
             replica.look(record, durable=False)
@@ -151,7 +157,9 @@ class LogStarts:
         return max(starts)
 
     def _record_of(self, target: TopicPartition) -> GroupRecord | None:
-        """Return the group, as the running broker with the newest metadata knows it."""
+        """Return the state of the partition's group, which is named by the running broker with the newest
+        metadata.
+        """
         images = [machine.broker.controller.image for machine in self._machines if machine.broker is not None]
         topic = max(images, key=lambda image: image.version).topics.get(target.topic) if images else None
         if topic is None or target.partition >= len(topic.partitions):
@@ -159,9 +167,9 @@ class LogStarts:
         return self._checker.groups.get(topic.partitions[target.partition].group_id)
 
     def check_all(self) -> None:
-        """Check all logs at the end of a run, also those whose log start moved without a later message.
+        """Check all logs at the end of a run, including logs whose log start moved after the last message.
 
-        After an unsafe recovery another group may have its log in the place of a deleted one.
+        After an unsafe recovery a new group may have its log at the path of a deleted group's log.
         """
         for record in self._checker.groups.values():
             for replica in () if record.is_retired else record.replicas.values():

@@ -1,4 +1,4 @@
-"""A replica's log and hard state as bytes on a fake disk, parsed without any code of the storage.
+"""Parses a replica's log and hard state from the bytes on a fake disk, without any code of the storage.
 
 Decides: which entries are in the files of a directory, as programs see them or as they would
 survive a power loss. Only changes since the last call are parsed. The layout is that
@@ -43,7 +43,9 @@ _END = 1 << 62  # behind the end of every file
 
 
 class Entry(NamedTuple):
-    """One batch in a log. Two entries with equal values have the same bytes, except for those of the term."""
+    """One batch in a log. Two entries with equal values have equal bytes, except for the bytes of their
+    terms.
+    """
 
     base: int
     last: int
@@ -52,7 +54,7 @@ class Entry(NamedTuple):
 
 
 class Vote(NamedTuple):
-    """Term and vote, and the other fields of the slot."""
+    """The term and the vote in a slot, and the slot's other fields."""
 
     term: int
     voted_for: int
@@ -72,7 +74,9 @@ class _Segment:
 
 
 Note = Callable[[Entry, int | None, bytes], Sequence[tuple[Entry, int | None]]]
-"""The entries, with their stamps, that a batch of a compacted log stands for."""
+"""A function that returns the appended entries, with their stamps, that a batch of a compacted log stands
+for.
+"""
 
 
 class LogView:
@@ -81,7 +85,9 @@ class LogView:
     def __init__(
         self, disk: FakeFilesystem, directory: str, *, durable: bool, note: Note | None = None
     ) -> None:
-        """With ``note`` the entries are the appended ones, even where compaction has rewritten them."""
+        """Without ``note``, the entries are the batches in the files. With ``note`` they are the appended
+        batches, even where compaction has rewritten the files.
+        """
         self.entries: list[Entry] = []
         self.stamps_ms: list[int | None] = []  # of each entry; None if a producer set the time
         self.memberships: list[tuple[int, Membership]] = []  # those in the log, and their offsets
@@ -103,16 +109,16 @@ class LogView:
 
     @property
     def last(self) -> int:
-        """The last offset; one before the log start if the log is empty."""
+        """The last offset of the log; the offset before the log start if the log is empty."""
         return self.entries[-1].last if self.entries else self.start - 1
 
     @property
     def start(self) -> int:
-        """The first offset of the first file; without a file, the offset after the snapshot."""
+        """The first offset of the first file; without a file, the offset after the end of the snapshot."""
         return self._segments[0].base if self._segments else self._log_start
 
     def refresh(self) -> int:
-        """Parse changes; return how many entries, from the first, are unchanged."""
+        """Parse changed files; return the number of entries, counted from the first, that did not change."""
         kept = len(self.entries)
         changes, names = self._disk.changes, len(self._changed_names)
         if (changes, names) == (self._changes, self._names_seen):
@@ -136,32 +142,34 @@ class LogView:
         return kept
 
     def entry_over(self, index: int) -> Entry | None:
-        """Return the batch with this index."""
+        """Return the batch that contains this index, or None."""
         place = bisect_left(self.entries, index, key=attrgetter("last"))
         found = self.entries[place] if place < len(self.entries) else None
         return found if found is not None and found.base <= index else None
 
     def newest_up_to(self, index: int) -> Entry | None:
-        """Return the last batch that ends at this index or before it."""
+        """Return the last batch that ends at or below this index, or None."""
         place = bisect_right(self.entries, index, key=attrgetter("last"))
         return self.entries[place - 1] if place else None
 
     def headers(self) -> list[BatchHeader]:
-        """Return the headers of all batches, from the bytes; a checker derives tables from them."""
+        """Return the headers of all batches, parsed from the bytes; a checker derives its tables
+        from them.
+        """
         return [header for header, _ in self.batches()]
 
     @property
     def is_rewritten(self) -> bool:
-        """Whether compaction has changed some of the files."""
+        """True if compaction has rewritten some of the files."""
         return any(segment.is_rewritten for segment in self._segments)
 
     def stored(self) -> list[Entry]:
-        """The batches in the files, each as it is there."""
+        """The batches in the files, in their present form."""
         headers = self.headers()
         return [Entry(each.base_offset, each.last_offset, each.leader_epoch, each.crc) for each in headers]
 
     def batches(self) -> Iterator[tuple[BatchHeader, bytes]]:
-        """The batches in the files, as headers and bytes."""
+        """The header and the bytes of each batch in the files."""
         for segment in self._segments:
             content = self._content(segment.file)
             position = 0
@@ -177,7 +185,7 @@ class LogView:
         return file.disk_writes if self._durable else file.seen_writes
 
     def _take_names(self) -> bool:
-        """Find the files of the names that have changed. Returns whether one is of a segment or a slot."""
+        """Parse files whose names have changed. Returns whether a segment or a slot is among them."""
         first, self._names_seen = self._names_seen, len(self._changed_names)
         paths = [path for path in self._changed_names[first:] if path.endswith(_LISTED)]
         for path in paths:
@@ -217,7 +225,9 @@ class LogView:
         return kept
 
     def _has_left_out(self, first: StoredFile | None) -> bool:
-        """Drop the segments before this file. Returns whether there were any and the file is parsed."""
+        """Drop the entries of the segments before this file. Returns whether there were any and this file is
+        parsed.
+        """
         count = next((at for at, known in enumerate(self._segments) if known.file is first), 0)
         if not count or not self._segments[count].end:
             return False
@@ -230,7 +240,9 @@ class LogView:
         return True
 
     def _has_another_start(self) -> bool:
-        """Return whether a slot has another log start: it may be stored before files are removed."""
+        """Return whether a slot has another log start than before: it may be stored before files
+        are removed.
+        """
         before, self._slot_writes = self._slot_writes, self._count_slot_writes()
         return before != self._slot_writes and self._find_start() != self._log_start
 
@@ -242,12 +254,12 @@ class LogView:
         return max((slot[1].log_start for slot in slots if slot is not None), default=0)
 
     def _first_change(self, at: int) -> int:
-        """Return the first position of a segment that was written since the segment was parsed."""
+        """Return the lowest position of a segment that was written since the segment was last parsed."""
         seen = self._seen_writes[at]
         return 0 if seen < 0 else min(self._writes[at][seen:], default=_END)
 
     def _cut(self, at: int, position: int) -> int:
-        """Drop the entries of a segment beyond a position, and all after them."""
+        """Drop the entries of a segment from a position on, and all entries of later segments."""
         segment = self._segments[at]
         content = self._content(segment.file)
         position = min(position, len(content))
@@ -271,7 +283,7 @@ class LogView:
         return len(self.entries)
 
     def _drop(self, number: int) -> None:
-        """Drop all entries except the first ones."""
+        """Drop all entries except the first ``number`` entries."""
         if number < len(self.entries):
             first_removed = self.entries[number].base
             del self.entries[number:], self.stamps_ms[number:]
@@ -318,13 +330,13 @@ class LogView:
 
 @lru_cache(maxsize=1024)
 def _membership_in(data: bytes) -> Membership | None:
-    """Return the membership that a control batch sets, if any. Each replica has the same batches."""
+    """Return the membership that a control batch sets, or None. All replicas have equal control batches."""
     members = members_in(Batch(data, parse_header(data)))
     return None if members is None else Membership(*members)
 
 
 def durable_vote(disk: FakeFilesystem, directory: str) -> Vote:
-    """Return the newest valid slot that survives any power loss."""
+    """Return the content of the newest valid slot that survives any power loss."""
     slots = [_parse_slot(bytes(file.disk)) for file in _slots_in(disk, directory, durable=True)]
     return max((slot for slot in slots if slot is not None), default=(-1, Vote(0, -1, -1)))[1]
 
@@ -336,9 +348,9 @@ def _slots_in(disk: FakeFilesystem, directory: str, *, durable: bool) -> list[St
 
 @lru_cache(maxsize=1024)
 def _parse_slot(data: bytes) -> tuple[int, Vote] | None:
-    """Parse a slot into its sequence number and values, if its checksum is valid.
+    """Parse a slot into its sequence number and values; None if its checksum is wrong.
 
-    The same slots are read again and again.
+    Results are cached, because slots are read often.
     """
     if len(data) < _SLOT.size + 8 or data[:4] != _SLOT_MAGIC:
         return None

@@ -1,4 +1,4 @@
-"""Machines that start without some of their files: a folder, the metadata log, the whole disk.
+"""Lets machines start without some of their files: without a folder, the metadata log, or the whole disk.
 
 Other machines start on an older copy of all files, or of one folder, as after a restored backup.
 
@@ -50,21 +50,21 @@ NOBODYS: Final = GroupId(-1)
 REPLICAS_MIN: Final = 3  # one of them may be lost
 
 Later = Callable[[random.Random, float, float, Callable[[], None]], None]
-"""Calls a function after a random time between two bounds."""
+"""A function that calls another function after a random time between two bounds, in seconds."""
 
 _REPLICA: Final = re.compile(rf"({DATA}/[^/]+-[0-9a-f]{{32}}/Partition-\d+)/")
 
 
 @dataclass(frozen=True, slots=True)
 class _Copy:
-    """All files of a disk, and the age that it had."""
+    """All files of a disk at one moment, and the disk's age at that moment."""
 
     disk: Disk
     files: dict[str, bytes]
 
 
 class LostFiles:
-    """Losses of files. At most one machine at a time has lost votes or acknowledgements of its replicas."""
+    """Losses of files. At most one machine at a time may lack votes or acknowledgements of its replicas."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
@@ -72,11 +72,11 @@ class LostFiles:
         self._copies: dict[Machine, list[_Copy]] = {}
 
     def strike_without_the_newest(self, rng: random.Random, later: Later) -> None:
-        """Stop a minority for a while. Then another machine loses files, and the others start without the
-        minority.
+        """Stop a minority for a while. Then another machine loses files, and the remaining machines start
+        without the minority.
 
-        The others are a majority, and the lost log has entries that none of them holds, if there is such a
-        log.
+        The remaining machines and the machine that loses files are a majority. If possible, the lost log has
+        entries that none of the remaining machines holds.
         """
         machines = self._cluster.machines
         behind = rng.sample(machines, (len(machines) - 1) // 2)
@@ -96,9 +96,10 @@ class LostFiles:
         later(rng, 0.2, 1.5, strike)
 
     def strike(self, rng: random.Random, aims: Sequence[tuple[Machine, str]] = ()) -> Machine | None:
-        """Stop a machine and remove files of it. Returns the machine, or None if no machine may lose files.
+        """Stop a machine and remove some of its files. Returns the machine, or None if no machine may lose
+        files.
 
-        ``aims`` are folders of which one is lost if its machine may lose files.
+        ``aims`` are machines with a folder to remove: one of them is chosen, if its machine may lose files.
         """
         able = [machine for machine in self._cluster.machines if self.may_forget(machine)]
         aims = [aim for aim in aims if aim[0] in able]
@@ -122,7 +123,7 @@ class LostFiles:
         return machine
 
     def restore(self, machine: Machine, disk: Disk, files: dict[str, bytes]) -> None:
-        """Put an older copy in the place of a machine's disk. The machine is off then."""
+        """Put an older copy of a disk in the place of the machine's disk; the machine must be off."""
         machine.kill()
         machine.disk.crash_after_changes = machine.disk.dies_writing = machine.disk.dies_after = None
         self._cluster.checker.files_lost(machine, DATA)
@@ -138,8 +139,8 @@ class LostFiles:
         _load(machine, files)
 
     def _put_older_folder(self, rng: random.Random, machine: Machine, path: str) -> None:
-        """Sometimes put an older copy in the place of a folder whose disk has noted that the folder held
-        more.
+        """Sometimes put an older copy in the place of a removed folder, if the disk has noted a newer state
+        of this folder.
         """
         notes = twin_file.load(machine.disk, DATA, PROGRESS_FILE, dict[GroupId, Progress]) or {}
         groups = {
@@ -169,7 +170,9 @@ class LostFiles:
             del copies[:-COPIES_MAX]
 
     def _drawn_copy(self, rng: random.Random, machine: Machine) -> _Copy | None:
-        """Draw an older copy that every other machine can tell from the disk itself, or None."""
+        """Draw an older copy whose age every other machine can tell from its own disk; None if
+        there is none.
+        """
         if rng.choice(KINDS) != OLDER_COPY:
             return None
         others = [other for other in self._cluster.machines if other is not machine]
@@ -182,8 +185,10 @@ class LostFiles:
         return rng.choice(copies) if copies else None
 
     def _newest_logs(self, behind: Collection[Machine]) -> list[tuple[Machine, str]]:
-        """Return logs with all committed entries, where one more machine and those ``behind`` are a
-        majority.
+        """Return logs with all committed entries.
+
+        They are of groups in which the machines ``behind`` that lack entries would be a majority with one
+        more machine.
         """
         found = []
         for record in self._records():
@@ -199,7 +204,7 @@ class LostFiles:
 
     @property
     def forgetful(self) -> Machine | None:
-        """The machine whose replicas have not all rejoined."""
+        """The machine some of whose replicas have lost votes and have not rejoined; None if there is none."""
         if self._forgetful is not None and self._forgetful.is_removed:
             self._forgetful = None
         machine = self._forgetful
@@ -226,9 +231,10 @@ class LostFiles:
                 return [METADATA]
 
     def may_forget(self, machine: Machine) -> bool:
-        """True if every group in which the machine votes, or is a target, continues without it.
+        """True if every group in which the machine votes, or will get a replica, continues without the
+        machine.
 
-        No machine may if topics have a single replica: one that is being created may be on this machine.
+        False if topics have a single replica: a topic that is being created may be on this machine.
         """
         if (
             not machine.is_up
@@ -254,7 +260,7 @@ class LostFiles:
         )
 
     def _held(self, machine: Machine) -> Iterator[PartitionInfo]:
-        """The partitions that any broker's metadata places on the machine."""
+        """The partitions that the metadata of any broker places on the machine."""
         for other in self._cluster.machines:
             if other.broker is not None:
                 for topic in other.broker.controller.image.topics.values():
@@ -273,7 +279,7 @@ class LostFiles:
 
 
 def _halves(record: GroupRecord) -> set[frozenset[NodeId]]:
-    """Return the sets of voters that each need a majority, also of memberships that are not committed yet."""
+    """Return the sets of voters of which a majority is needed, also in uncommitted memberships."""
     newest = [
         replica.seen.memberships[-1][1] for replica in record.replicas.values() if replica.seen.memberships
     ]
@@ -287,7 +293,7 @@ def _load(machine: Machine, files: dict[str, bytes]) -> None:
 
 
 def _is_behind(files: dict[str, bytes], folder: str, note: Progress) -> bool:
-    """Return whether the log in a folder surely is an older one, by its files alone."""
+    """Return whether the files of a folder alone show that its log is an older one."""
     disk = FakeFilesystem()
     disk.load(files)
     vote, view = durable_vote(disk, folder), LogView(disk, folder, durable=True)
@@ -297,7 +303,7 @@ def _is_behind(files: dict[str, bytes], folder: str, note: Progress) -> bool:
 
 
 def known_of(machine: Machine, other: Machine) -> Disk:
-    """Return the newest disk of a machine that the disk of another machine remembers."""
+    """Return the newest state of a machine's disk that is noted on the disk of another machine."""
     record = twin_file.load(other.disk, DATA, AGE_FILE, DiskRecord)
     disks = () if record is None else record.peers.get(machine.node, ())
     return disks[0] if disks else Disk("", 0)

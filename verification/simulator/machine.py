@@ -1,4 +1,4 @@
-"""One broker's machine: a disk, and successive processes on it.
+"""Simulates one broker's machine: a disk, and one process after another that uses it.
 
 Decides: the state after a crash. The broker is the production ``broker.broker.Broker`` in a simulated
 environment.
@@ -41,28 +41,28 @@ WALL_MS_AT_START = 1_700_000_000_000
 
 
 class Observer(Protocol):
-    """Observes a machine."""
+    """Callbacks for the events of a machine."""
 
     def starts(self, machine: Machine) -> None:
         """Handle a machine that is about to start."""
 
     def began(self, machine: Machine, process: Process) -> None:
-        """Handle a machine with a new process."""
+        """Handle a machine on which a new process has begun."""
 
     def made(self, machine: Machine, broker: Broker) -> None:
-        """Handle a process with a broker that is about to start."""
+        """Handle a process whose broker is created and about to start."""
 
     async def serves(self, machine: Machine, broker: Broker) -> Listener | None:
         """Handle a broker that has started; returns its HTTP listener, if any."""
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
-        """Handle a process that has ended."""
+        """Handle the end of a process, by a kill, a power loss or a stop."""
 
     def start_again(self) -> None:
-        """Start a machine that is off, but not because of a fault of the schedule."""
+        """Start a machine that is off, unless a scheduled fault keeps it off."""
 
     def died(self, machine: Machine) -> None:
-        """Handle a process that has ended with an unchanged disk."""
+        """Handle a process that was killed; its disk keeps unsynced data."""
 
     def lost_power(self, machine: Machine) -> None:
         """Handle a machine that is off, and whose disk has lost some of its unsynced data."""
@@ -71,11 +71,13 @@ class Observer(Protocol):
         """Handle a file or a folder that the broker has removed."""
 
     def begins_again(self, machine: Machine) -> None:
-        """Handle a broker whose disk is an older copy for it, and that is about to start again."""
+        """Handle a broker whose disk is recognised as an older copy, and that is about to restart."""
 
 
 class SimulatedClock:
-    """One machine's clocks: the monotonic one at the speed of its process, the wall clock with an offset."""
+    """One machine's clocks: the monotonic clock runs at the speed of the process, the wall clock has an
+    offset.
+    """
 
     is_known = True
 
@@ -85,7 +87,7 @@ class SimulatedClock:
         self._skew_ms = skew_ms
 
     def monotonic(self) -> float:
-        """Seconds since some moment."""
+        """Seconds since an arbitrary moment."""
         return self._loop.now * self._process.rate
 
     def wall_ms(self) -> int:
@@ -133,7 +135,7 @@ class Machine:
 
     @property
     def is_on_older_copy(self) -> bool:
-        """True while the broker does not know that its disk is an older copy."""
+        """True while the broker runs on an older copy of its disk and does not know this."""
         return self.broker is not None and self.broker.disks.age.disk.disk_id == self.copied_disk
 
     def peer(self, number: int) -> Peer:
@@ -142,26 +144,30 @@ class Machine:
         return Peer(host=host, port=port)
 
     def dialler(self, peer: NodeId) -> str:
-        """Return the process that its broker hears as a peer; empty if there is none."""
+        """Return the name of the process from which the broker gets frames as from this peer; empty if there
+        is none.
+        """
         return (
             "" if self.broker is None or self._transport is None else self._transport.dialler(peer).decode()
         )
 
     def dials(self, peer: NodeId) -> tuple[str, int] | None:
-        """Return the address at which its process dials a peer; None if there is none."""
+        """Return the address at which this machine's process dials a peer; None if there is none."""
         return None if self._transport is None else self._transport.peers.get(peer)
 
     def reaches(self, peer: NodeId) -> bool:
-        """Return whether its own link to a peer leads to the process that it hears as this peer."""
+        """Return whether the broker's own link to a peer leads to the process from which it gets this peer's
+        frames.
+        """
         return self.broker is not None and self._transport is not None and self._transport.reaches(peer)
 
     def leads(self, group_id: GroupId) -> bool:
-        """Return whether its broker leads a group, and knows all committed entries of the group."""
+        """Return whether the machine's broker leads a group and knows all its committed entries."""
         group = None if self.broker is None else self.broker.host.groups.get(group_id)
         return group is not None and group.is_ready
 
     def start(self) -> None:
-        """Start the next incarnation."""
+        """Start the next process of the broker."""
         run = self._run
         self.is_restart_needed = self.is_kept_off = False
         self.incarnation += 1
@@ -213,13 +219,13 @@ class Machine:
             self.listener = await self._observer.serves(self, broker)
 
     def kill(self) -> None:
-        """Kill the process; the machine keeps its page cache."""
+        """Kill the process. Data that is not synced stays in the machine's page cache."""
         if self._end("is killed", silently=False):
             self.disk.restart()
             self._observer.died(self)
 
     def lose_power(self, why: str = "") -> None:
-        """Switch the machine off; its disk keeps synced data, and any part of the rest."""
+        """Switch the machine off. Its disk keeps synced data, and any part of the other data."""
         if self._end(f"loses power {why}".rstrip(), silently=True):
             self.disk.lose_power(self._disk_rng)
             self._observer.lost_power(self)
@@ -237,7 +243,7 @@ class Machine:
             self._run.loop.resume(self.process)
 
     def be_fast(self) -> None:
-        """Let callbacks take no time from now on."""
+        """Let the callbacks of the process take no simulated time from now on."""
         self.turn_s = 0.0
         if self.process is not None:
             self.process.turn_s = 0.0
@@ -260,8 +266,8 @@ class Machine:
             self._observer.start_again()
 
     async def call(self, ask: Callable[[Broker], Awaitable[Result]]) -> Result:
-        """Call this machine's broker from outside. Raises ``ConnectionLost`` when it is not running or
-        ends.
+        """Call this machine's broker from outside. Raises ``ConnectionLost`` if its process is not running,
+        or ends during the call.
         """
         loop = self._run.loop
         if self.broker is None or self.process is None:
@@ -303,19 +309,21 @@ class Machine:
         return True
 
     def _waits(self, operation: str, path: str) -> None:
-        """Note that a disk operation waits: on a thread, or on the event loop, which then blocks (I31)."""
+        """Note that a disk operation waits. On the event loop, instead of a thread, this is a violation
+        (I31).
+        """
         loop = self._run.loop
         if not loop.is_on_a_thread and self.process is not None and self.process.is_alive:
             self._run.violated("I31 the event loop waits for no disk", f"{self.name}: {operation} {path}")
 
     def _died(self) -> None:
-        """Handle the report of the disk that its last change was the last before a crash."""
+        """Handle the disk's report that the machine crashes right after the last change of the disk."""
         if self.process is not None and self.process.is_alive:
             self.process.is_alive = False  # code that still runs on this stack may send nothing
             self._run.loop.later(0.0, self.kill if self.is_killed_in_a_change else self.lose_power)
 
     def _begin_again(self) -> None:
-        """Restart the broker, since its disk is an older copy."""
+        """Restart the broker, because its disk is an older copy."""
 
         def restart() -> None:
             self.kill()
@@ -339,7 +347,7 @@ _settings_made: dict[tuple[object, ...], BrokerSettings] = {}
 
 
 class _SimulatedSettings(BrokerSettings):
-    """Settings without environment variables: a seed is the same run in every shell."""
+    """Broker settings that ignore environment variables, so that a seed gives an equal run in every shell."""
 
     @classmethod
     def settings_customise_sources(
@@ -389,8 +397,8 @@ def _settings(machine: Machine, run: Run) -> BrokerSettings:
 
 
 def _groups(odds: BrokerOdds) -> Groups:
-    """Return the settings of groups; retention may be shorter than an operator may set it, as a run
-    is short.
+    """Return the settings of groups. Retention may be shorter than the least allowed value, because a run is
+    short.
     """
     groups = Groups(partitions=odds.offsets_partitions)
     if odds.unused_ms is None:
@@ -399,7 +407,7 @@ def _groups(odds: BrokerOdds) -> Groups:
 
 
 def _transactions(odds: BrokerOdds) -> TransactionSettings:
-    """Return the settings of transactions; retention may be shorter than an operator may set it."""
+    """Return the settings of transactions. Retention may be shorter than the least allowed value."""
     transactions = TransactionSettings(partitions=odds.transactions_partitions)
     if odds.unused_ms is None:
         return transactions

@@ -1,8 +1,8 @@
-"""The members of the metadata group, in every run: brokers may join, leave and be taken out of use.
+"""Checks the memberships of the metadata group in every run: brokers may join, leave and be decommissioned.
 
-Checks that two committed memberships that follow one another have no disjoint majorities (I36), and that a
-broker that joins gives no vote before a log has named it as a voter (I37). Leaves to others: who joins
-(``scenarios.joining``), and that the members at the end are the intended ones (``convergence``).
+Two consecutive committed memberships must not have disjoint majorities (I36). A broker that joins must not
+vote before a log has named it as a voter (I37). Leaves to others: who joins (``scenarios.joining``), and that
+the members at the end are the intended ones (``convergence``).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Memberships:
         self._checked: dict[int, Membership] = {}  # committed ones, by index
 
     def voted(self, machine: Machine, group: GroupId, candidate: NodeId) -> None:
-        """Check a vote that is sent: for the voter itself, or for another candidate."""
+        """Check a vote that a broker sends, for itself or for another candidate."""
         if group == METADATA_GROUP and machine.node not in self._named:
             detail = f"{machine.name} votes for {candidate}, and no log names it as a voter"
             self._cluster.violated(NO_EARLY_VOTE, detail)
 
     def changed(self, record: GroupRecord, replica: ReplicaRecord, group: RaftGroup[object]) -> None:
-        """Check a replica that has changed."""
+        """Check the membership of a replica whose files or numbers have changed."""
         if record.group_id != METADATA_GROUP:
             return
         self._named |= group.membership.all_voters
@@ -57,7 +57,8 @@ class Memberships:
 def share_majorities(one: Membership, other: Membership) -> bool:
     """Return whether every quorum of one membership has a member in every quorum of the other.
 
-    A quorum of a joint membership has a majority of each half: one half that overlaps is enough.
+    A quorum of a joint membership has a majority of each half. So it is enough that all majorities of one
+    half overlap with all majorities of a half of the other membership.
     """
     return any(_overlap(half, other_half) for half in one.halves for other_half in other.halves)
 

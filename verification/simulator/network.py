@@ -1,21 +1,21 @@
-"""A network that keeps the contract of ``Transport`` and promises nothing beyond it.
+"""Simulates a network that keeps the contract of ``Transport`` and promises nothing beyond it.
 
-Each direction of each pair has a connection of its own, as over TCP: frames arrive in order while it lasts,
-late, and frames in flight when it breaks are lost. A blocked direction either breaks its connection or delays
-the frames until it opens again, as retransmission does. A silent connection looks open to both ends and
-delivers nothing more, not even its end: only a new one works. A slow direction delays its frames more and
-more, so that they are old and never far apart. A broker may get no entries of the metadata group for a while,
-but everything else, and then acts on old metadata. Raft messages may be delivered repeatedly: with
-``replay_odds`` old ones arrive again after a reconnect.
+Each direction of each pair of brokers has its own connection, as over TCP. Frames arrive late and in order
+while the connection is open; frames in flight are lost when it breaks. A blocked direction either breaks its
+connection or delays the frames until it opens again, as retransmission does. A silent connection looks open
+to both ends and delivers nothing more, not even its end: only a new connection works. A slow direction delays
+its frames more and more: they arrive late, but without long gaps between them. For a while a broker may get
+all messages except entries of the metadata group; then it acts on old metadata. Raft messages may be
+delivered repeatedly: with the probability ``replay_odds`` an old message arrives again after a reconnect.
 
-As over TCP, each end has its own view of a connection: one end may have closed what is open for the
-other. While nothing passes from the first to the second, the second does not learn it.
+As over TCP, each end has its own view of a connection: one end may have closed a connection that is open for
+the other end. The other end learns this only once a packet from the first end arrives.
 
-A process is dialled at an address. A copy of a broker's disk runs as a second process with the broker's id,
-at an address and a place of its own: its links are not those of the broker.
+A process is dialled at an address. When a copy of a broker's disk runs, it is a second process with the
+broker's id, but with its own address, place and links.
 
-Decides: when a frame arrives. Leaves to others: when directions are blocked (``faults``), and which process
-is a second one (``raftlog.node.network.handshake``).
+Decides: when a frame arrives. Leaves to others: when directions are blocked (``faults``), and which of two
+processes with one id is refused (``raftlog.node.network.handshake``).
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ REPLAYABLE = (FrameKind.RAFT, FrameKind.HEARTBEATS, FrameKind.HEARTBEAT_REPLIES)
 
 Address = tuple[str, int]
 Direction = tuple[NodeId, NodeId]
-"""Places of processes: the ids of their brokers; of a copy, the negative id."""
+"""Places of the sending and the receiving process. A place is the broker's id, or the negative id for a copy.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkOdds:
-    """The random parameters of the network of a seed."""
+    """The random parameters of the network in one run."""
 
     latency_s: float
     jitter_s: float
@@ -83,7 +84,7 @@ class _Connection:
 class SimulatedNetwork:
     """All links of a run. ``on_frame`` gets every frame when it is sent, ``on_arrival`` when it is received.
 
-    ``on_too_large`` gets the frames that no link accepts.
+    ``on_too_large`` gets every frame above the size limit.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class SimulatedNetwork:
     def transport(
         self, node: NodeId, process: Process, address: Address, place: NodeId
     ) -> SimulatedTransport:
-        """Create the end of one process."""
+        """Create the network's end for one process."""
         return SimulatedTransport(self, node, process, address, place)
 
     def latency(self) -> float:
@@ -124,11 +125,11 @@ class SimulatedNetwork:
         return self.odds.latency_s + self.odds.jitter_s * self.rng.random() ** 4
 
     def is_blocked(self, sender: NodeId, to: NodeId) -> bool:
-        """True if no frame passes from one broker to the other."""
+        """True if frames from one broker to the other are blocked."""
         return (sender, to) in self._blocked
 
     def block(self, directions: Sequence[Direction], *, holds: bool) -> None:
-        """Block a direction; its frames are delayed, or its connections break."""
+        """Block directions: with ``holds`` their frames are delayed, otherwise their connections break."""
         for direction in directions:
             self._blocked[direction] = holds
             if not holds:
@@ -140,12 +141,12 @@ class SimulatedNetwork:
         self.block(directions, holds=holds)
 
     def mend(self) -> None:
-        """Unblock all directions, including cut ones."""
+        """Unblock all directions, including directions that ``cut`` has blocked."""
         self._cut = {}
         self.heal()
 
     def heal(self) -> None:
-        """Unblock all directions that are not cut; delayed frames arrive now."""
+        """Unblock all directions except directions that ``cut`` has blocked; delayed frames arrive now."""
         healed = {direction: None for direction in self._blocked if direction not in self._cut}
         self._blocked = dict(self._cut)
         self._slow = {}
@@ -159,34 +160,36 @@ class SimulatedNetwork:
                 self.loop.later_in(connection.receiver.process, 0.0, self._release, connection)
 
     def silence(self, direction: Direction) -> None:
-        """Silence the open connection: it delivers no frame any more, and neither end notices."""
+        """Silence the open connection of a direction: it delivers no more frames, and neither end notices."""
         connection = self._connections.get(direction)
         if connection is not None:
             connection.is_silent = True
 
     def slow(self, direction: Direction, delay_s: float) -> None:
-        """Delay frames longer and longer, up to a maximum, until ``heal``."""
+        """Delay the frames of a direction longer and longer, up to a maximum, until ``heal``."""
         self._slow.setdefault(direction, (self.loop.now, delay_s))
 
     def withhold_metadata(self, node: NodeId) -> None:
-        """Refuse every entry of the metadata group that is sent to a broker, until ``heal``."""
+        """Drop every entry of the metadata group that is sent to a broker, until ``heal``."""
         self._without_metadata.add(node)
 
     def break_connection(self, direction: Direction) -> None:
-        """Lose frames in flight in one direction; both ends are notified, and it is dialled again."""
+        """Break the connection of a direction: frames in flight are lost, both ends are notified, and it is
+        dialled again.
+        """
         connection = self._connections.get(direction)
         if connection is not None:
             self.end(connection, connection.sender)
             self.end(connection, connection.receiver)
 
     def disconnect(self, transport: SimulatedTransport, peer: NodeId) -> None:
-        """Close the connections from and to a peer at one end."""
+        """Close the connections to and from a peer at the end of this process."""
         for connection in (transport.outgoing.get(peer), transport.incoming.get(peer)):
             if connection is not None:
                 self.end(connection, transport)
 
     def move(self, transport: SimulatedTransport, peer: NodeId) -> None:
-        """Let one end dial a peer at another address from now on."""
+        """Let a process dial a peer at another address from now on."""
         connection = self._connections.get((transport.place, peer))
         if connection is not None:
             self.end(connection, transport)
@@ -194,8 +197,10 @@ class SimulatedNetwork:
     def end(
         self, connection: _Connection, end: SimulatedTransport, told_after_s: float | None = None
     ) -> None:
-        """Close a connection at one end, which may learn that it is closed; the other end learns it if a
-        packet passes.
+        """Close a connection at one end. The other end learns that the connection is closed if a packet can
+        reach it.
+
+        With ``told_after_s``, the closing end is notified after this time.
         """
         if end in connection.ended:
             return
@@ -221,7 +226,8 @@ class SimulatedNetwork:
     def process_ended(self, transport: SimulatedTransport, *, silently: bool) -> None:
         """Handle a process that has ended.
 
-        The connections of a killed process are reset, a machine without power is silent.
+        With ``silently``, as after a power loss, the other ends are not notified; otherwise connections are
+        reset.
         """
         if self.live.get(transport.address) is transport:
             del self.live[transport.address]
@@ -233,8 +239,8 @@ class SimulatedNetwork:
                     self.end(connection, transport)
 
     def started(self, transport: SimulatedTransport) -> None:
-        """Handle a process that listens; connections of its earlier incarnation are closed now at the
-        latest.
+        """Handle a process that begins to listen. Connections of the former process at its place are closed
+        at the latest now.
         """
         for connection in list(self._connections.values()):
             for end in (connection.sender, connection.receiver):
@@ -245,7 +251,7 @@ class SimulatedNetwork:
     # Dialling.
 
     def redial(self, transport: SimulatedTransport, peer: NodeId, pause_s: float) -> None:
-        """Try to connect after a pause, without end."""
+        """Dial a peer after a pause; repeat until it is connected."""
         pause_s *= 1 + self.rng.random() / 2
         self.loop.later_in(transport.process, pause_s, self._dial, transport, peer, pause_s)
 
@@ -291,7 +297,7 @@ class SimulatedNetwork:
             self._dial(receiver, sender.node, REDIAL_S_MIN)
 
     def _refuse(self, connection: _Connection) -> None:
-        """Let the listener tell the dialler that it was removed, and close the connection."""
+        """Let the listener tell the dialling process that its broker was removed; close the connection."""
         sender, receiver = connection.sender, connection.receiver
         if (receiver.place, sender.place) not in self._blocked:
             self.loop.later_in(sender.process, self.latency(), sender.receiver.peer_refused, receiver.node)
@@ -315,7 +321,7 @@ class SimulatedNetwork:
     # Frames.
 
     def check_size(self, frame: bytes) -> None:
-        """Raise ``ValueError`` for a frame above the limit, as the real transport."""
+        """Raise ``ValueError`` for a frame above the size limit, as the real transport does."""
         if len(frame) > self.frame_bytes_max:
             self.on_too_large(frame)
             raise ValueError(f"frame has {len(frame)} bytes: send at most {self.frame_bytes_max}")
@@ -367,12 +373,14 @@ class SimulatedNetwork:
 
 
 def _brings_metadata(frame: bytes) -> bool:
-    """After the prefix and the head's own first byte come the group and the tag, of one byte each."""
+    """Return whether a frame has entries of the metadata group: its group and tag are single bytes after the
+    prefix.
+    """
     return frame[0] == FrameKind.RAFT and frame[6:8] == bytes((METADATA_GROUP, APPEND_TAG))
 
 
 class SimulatedTransport:
-    """One process's links; see ``raftlog.node.network.transport.Transport``."""
+    """The links of one process; see ``raftlog.node.network.transport.Transport``."""
 
     def __init__(
         self, network: SimulatedNetwork, node: NodeId, process: Process, address: Address, place: NodeId
@@ -401,7 +409,7 @@ class SimulatedTransport:
             self._network.redial(self, peer, 0.001)
 
     def set_peer(self, peer: NodeId, host: str, port: int) -> None:
-        """Learn or change a peer's address. A connection to its former address is closed."""
+        """Set or change a peer's address. A connection to its former address is closed."""
         if peer in self.removed or self.peers.get(peer) == (host, port):
             return
         is_new = peer not in self.peers
@@ -412,16 +420,18 @@ class SimulatedTransport:
             self._network.move(self, peer)
 
     def refuse_peer(self, peer: NodeId) -> None:
-        """Disconnect a peer, dial it no more, and refuse it."""
+        """Disconnect a peer, stop dialling it, and refuse its connections."""
         self.removed.add(peer)
         self.peers.pop(peer, None)
         self._network.disconnect(self, peer)
 
     def refuse_unreached(self, peer: NodeId, why: str) -> None:
-        """Accept the process again as one that was never heard: its log lines are not simulated."""
+        """Do nothing: this only affects the log lines about a process that was never heard, which are not
+        simulated.
+        """
 
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
-        """Queue one frame, if connected."""
+        """Queue one frame for a peer; it is dropped if the peer is not connected."""
         connection = self.outgoing.get(peer)
         if connection is None or self in connection.ended or not self.process.is_alive:
             return False
@@ -434,29 +444,31 @@ class SimulatedTransport:
         return 0
 
     def seconds_since_heard(self, peer: NodeId) -> float:
-        """Return the time since the last frame arrived."""
+        """Return the time since the last frame from the peer arrived, in seconds."""
         heard_at = self.heard_at.get(peer)
         return math.inf if heard_at is None else self._network.loop.time() - heard_at
 
     def reaches(self, peer: NodeId) -> bool:
-        """Return whether its own connection is open, and leads to the process that has dialled it."""
+        """Return whether the own connection to a peer is open and leads to the process that has dialled as
+        this peer.
+        """
         connection = self.outgoing.get(peer)
         is_open = connection is not None and self not in connection.ended
         return is_open and self.dialler(peer) == self.reached.get(peer)
 
     def dialler(self, peer: NodeId) -> bytes:
-        """Return the name of the process that has dialled the peer's incoming connection; empty if there is
-        none.
-        """
+        """Return the name of the process that has dialled as the peer; empty if there is none."""
         connection = self.incoming.get(peer)
         return b"" if connection is None or self in connection.ended else connection.sender.name
 
     def disconnect(self, peer: NodeId) -> None:
-        """Break both directions of the connection."""
+        """Break the connections to and from the peer."""
         self._network.disconnect(self, peer)
 
     def lost(self, connection: _Connection) -> None:
-        """Report a closed connection to the receiver; after an incoming one, close the outgoing one."""
+        """Report a closed connection to the receiver. After an incoming connection, close the outgoing one,
+        too.
+        """
         is_incoming, peer = connection.receiver is self, connection.other(self).node
         if self._is_started and (connection.is_accepted if is_incoming else connection.is_proven):
             self.receiver.peer_lost(peer)

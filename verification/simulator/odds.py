@@ -1,7 +1,7 @@
-"""The random parameters of a run: faults and their rates.
+"""Draws the random parameters of a run of whole brokers: faults and their rates, load and settings.
 
-A run with all kinds of faults at once explores little. So most runs have a few kinds of faults only, some of
-them rare and some frequent (swarm testing).
+A run with all kinds of faults at once finds few errors. So most runs have only a few kinds of faults, some
+rare and some frequent (swarm testing).
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ TIMED_FAULTS: Final = (
     "transfer",
     "lead again",
 )
-"""Faults at random times."""
+"""Kinds of faults that are injected at random times."""
 
 MOVES: Final = ("reassign", "transfer by hand")
-"""Actions of operators, which are not faults: in some runs, and then often."""
+"""Actions of operators, which are not faults. Only some runs have them, and then often."""
 
 STALE_METADATA: Final = "stale metadata"
-"""Brokers that use old metadata: in runs with moves of replicas or with administrators."""
+"""Fault: brokers use old metadata. Only in runs with moves of replicas or with administrators."""
 
 FORGET: Final = "forget"
-"""Files are lost: in some runs, independent of the other faults of the run."""
+"""Fault: a machine loses files. In some runs, independent of their other faults."""
 
 AWAY: Final = "away"
-"""A machine is off for long: in runs in which the beginnings of logs are deleted meanwhile."""
+"""Fault: a machine is off for long. Only in runs in which the beginnings of logs are deleted meanwhile."""
 
 AIMED_FAULTS: Final = (
     "after a vote",
@@ -61,15 +61,15 @@ AIMED_FAULTS: Final = (
     "after an acknowledgement",
     "after a sync",
 )
-"""Faults at critical moments."""
+"""Kinds of faults that are injected at critical moments."""
 
 AFTER_A_METADATA_COMMIT: Final = "after a metadata commit"
-"""The active controller crashes right after a commit, in runs with administrators."""
+"""Fault: the active controller crashes right after a commit. Only in runs with administrators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Odds:
-    """One run's settings."""
+    """The random parameters of one run."""
 
     brokers: int
     partitions: int
@@ -104,7 +104,7 @@ class Odds:
 
     @classmethod
     def drawn_long(cls, rng: random.Random) -> Odds:
-        """Draw a run with quiet phases of minutes in which all pending work completes."""
+        """Draw a run that has quiet phases of minutes, during which all pending work completes."""
         drawn = cls.drawn(rng)
         busy_s, quiet_s = rng.choice((4.0, 8.0)), rng.choice((60.0, 200.0, 600.0))
         return replace(
@@ -116,7 +116,9 @@ class Odds:
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Odds:
-        """Draw a run. Each fault is often absent, sometimes rare and sometimes frequent."""
+        """Draw the parameters of a run. Each kind of fault is often absent, sometimes rare and sometimes
+        frequent.
+        """
         brokers = rng.choice((3, 3, 3, 3, 5))
         timed = rng.sample(TIMED_FAULTS, rng.choice((1, 2, 3, 5, 8)))
         drawn = cls(
@@ -157,8 +159,8 @@ class Odds:
         return drawn._with_administrators(rng) if rng.random() < 0.33 else drawn
 
     def with_few_clients(self, rng: random.Random) -> Odds:
-        """Draw a run with few clients: compaction runs often, and replicas move and are lost in more of these
-        runs.
+        """Return a copy with few clients. Compaction runs often, and more of these runs move replicas and
+        lose files.
         """
         fewer = replace(
             self,
@@ -183,23 +185,23 @@ class Odds:
 
     @property
     def ages_disks(self) -> bool:
-        """True if files are lost or copied: then disks age often."""
+        """True if files are lost or copied in the run: then disks increase their age often."""
         return FORGET in self.timed or self.settings.ages_disks
 
     def of(self, kind: type[Own]) -> Own | None:
-        """Return the parameters of one scenario; None if the run does not have the scenario."""
+        """Return the parameters of one scenario in this run; None if the run does not have the scenario."""
         return next((own for own in self.scenarios if isinstance(own, kind)), None)
 
     def having(self, own: object) -> Odds:
-        """Return a copy with a scenario, or with other parameters of the scenario."""
+        """Return a copy with a scenario's parameters; they replace the scenario's former parameters."""
         return replace(self, scenarios=(*self.without(type(own)).scenarios, own))
 
     def without(self, kind: type[object]) -> Odds:
-        """Return a copy without a scenario."""
+        """Return a copy without the scenario whose parameters have the type ``kind``."""
         return replace(self, scenarios=tuple(own for own in self.scenarios if not isinstance(own, kind)))
 
     def with_check_ms(self, check_ms: int) -> Odds:
-        """Return a copy in which brokers check this often which records retention deletes."""
+        """Return a copy in which brokers search for records to delete at this interval."""
         return replace(self, settings=replace(self.settings, retention_check_interval_ms=check_ms))
 
     @property
@@ -209,7 +211,7 @@ class Odds:
 
     @property
     def topic_config(self) -> dict[str, int | str]:
-        """The configuration of the topic that clients use, with underscores for dots."""
+        """The configuration of the topic that clients use; keys have underscores for dots."""
         times = "CreateTime" if self.uses_create_times else "LogAppendTime"
         config: dict[str, int | str] = {
             "retention_bytes": self.retention_bytes,
@@ -218,17 +220,17 @@ class Odds:
         return config if self.retention_ms < 0 else {**config, "retention_ms": self.retention_ms}
 
     def _with_moves(self, rng: random.Random) -> Odds:
-        """Return a copy in which replicas move, mostly with brokers to spare. The other parameters stay."""
+        """Return a copy in which replicas move, mostly with more brokers than a partition has replicas."""
         brokers = max(self.brokers, rng.choice((3, 4, 4, 5)))
         rates = (*self.rates, *(1.0 for _ in range(brokers - self.brokers)))
         return replace(self, brokers=brokers, rates=rates, timed=(*self.timed, *MOVES, STALE_METADATA))
 
     def _with_administrators(self, rng: random.Random) -> Odds:
-        """Draw a run in which topics are created, deleted and moved, while controllers crash and brokers miss
-        some of these changes.
+        """Return a copy in which topics are created, deleted and moved, while controllers crash and metadata
+        is old.
 
-        In other runs topics are recovered without their majority, with few other faults, since brokers must
-        count as dead.
+        In some other runs topics without a majority are recovered. These runs have few other faults, because
+        brokers must count as dead.
         """
         brokers = max(self.brokers, rng.choice((3, 4, 5, 5)))
         drawn = replace(
@@ -258,8 +260,8 @@ class Odds:
         )
 
     def _with_retention(self, rng: random.Random) -> Odds:
-        """Draw a run in which the beginnings of logs are deleted during other faults, and machines that were
-        off start below the log start.
+        """Return a copy in which the beginnings of logs are deleted during other faults. Machines that were
+        off then start below the log start.
         """
         drawn = replace(
             self,
@@ -272,9 +274,9 @@ class Odds:
         return drawn._with_age(rng) if rng.random() < 0.5 else drawn
 
     def _with_age(self, rng: random.Random) -> Odds:
-        """Draw a run in which records are deleted by age while wall clocks jump, with few other faults.
+        """Return a copy in which records are deleted by age while wall clocks jump, with few other faults.
 
-        Clocks run equally fast, so that ages are exact.
+        Monotonic clocks run equally fast, so that ages are exact.
         """
         return replace(
             self,
@@ -308,4 +310,4 @@ CALM: Final = Odds(
     segment_bytes=1024,
     churns_topics=False,
 )
-"""No faults and no clients, for runs that add their own."""
+"""Parameters without faults and clients, for runs that add their own."""

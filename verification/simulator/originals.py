@@ -1,9 +1,10 @@
-"""The batches of a compacted log as they were appended, and what its replicas still have of them.
+"""Keeps the batches of a compacted log as they were appended, and checks which of their records a replica
+still has.
 
 Compaction changes the files of each replica at another time. The checkers compare entries as they were
-appended: a rewritten batch counts as the ones that it replaces. Decides: which ones those
-are, and which records a log must still have (I33). Leaves to others: the files (``log_view``), and which
-entries are committed (``records``).
+appended: a rewritten batch counts as the batches that it replaces. Decides: which batches it replaces, and
+which records a log must still have (I33). Leaves to others: the files (``log_view``), and which entries are
+committed (``records``).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ INVARIANT: Final = "I33 a compacted log has the newest record of each key"
 
 
 class Original(NamedTuple):
-    """A batch as it was appended; ``records`` are those of users."""
+    """A batch as it was appended; ``records`` has its records of users, without control records."""
 
     entry: Entry
     stamp_ms: int | None
@@ -37,9 +38,9 @@ class Original(NamedTuple):
 
 
 class Originals:
-    """The batches of one group. Every batch is seen here before compaction can rewrite it.
+    """The appended batches of one group. Every batch is noted before compaction can rewrite it.
 
-    ``on_new`` gets each batch when it is in a file for the first time.
+    ``on_new`` is called with each batch when it is first seen in a file.
     """
 
     def __init__(self) -> None:
@@ -52,7 +53,9 @@ class Originals:
         self._committed = 0  # how many entries ``_newest`` has taken in
 
     def note(self, entry: Entry, stamp_ms: int | None, data: bytes) -> Sequence[tuple[Entry, int | None]]:
-        """A batch of a log: the appended ones that it is, or replaces, each with its stamp."""
+        """Note a batch of a log. Return the appended batches for which it stands, each with its stamp:
+        itself, or the batches that it replaces.
+        """
         known = self._batches.get((entry.base, entry.term))
         if known is not None and known.entry == entry:
             return ((entry, stamp_ms),)
@@ -70,22 +73,26 @@ class Originals:
         return self._replaced(entry) or ((entry, stamp_ms),)
 
     def looked(self, committed: Sequence[Entry]) -> None:
-        """The files were parsed: what compaction has removed is superseded by what is committed now."""
+        """Note that files were parsed: for each record that compaction has removed, a newer one is committed
+        by now.
+        """
         if self._has_news and committed:
             self.superseded_end = committed[-1].last
         self._has_news = False
 
     def of(self, entry: Entry) -> Original:
-        """A batch as it was appended."""
+        """Return the batch as it was appended that has the entry's base offset and term."""
         return self._batches[entry.base, entry.term]
 
     def is_known(self, entry: Entry) -> bool:
-        """Whether these bytes are of a batch as it was appended."""
+        """Return whether the entry's bytes equal the bytes of the batch as it was appended."""
         known = self._batches.get((entry.base, entry.term))
         return known is not None and known.entry == entry
 
     def _replaced(self, entry: Entry) -> list[tuple[Entry, int | None]]:
-        """Return the appended batches from the base to the end of an entry; empty if any is missing."""
+        """Return the appended batches from the base offset to the end of an entry; empty if any is
+        unknown.
+        """
         found: list[tuple[Entry, int | None]] = []
         base = entry.base
         while base <= entry.last and (one := self._batches.get((base, entry.term))) is not None:
@@ -94,14 +101,14 @@ class Originals:
         return found if base == entry.last + 1 else []
 
     def newest(self, committed: Sequence[Entry]) -> dict[bytes | None, StoredRecord]:
-        """The newest record of each key, tombstones too."""
+        """Return the newest committed record of each key, including tombstones."""
         for entry in committed[self._committed :]:
             self._newest.update((record.key, record) for record in self.of(entry).records)
         self._committed = len(committed)
         return self._newest
 
     def appended(self, committed: Sequence[Entry], offset: int) -> StoredRecord | None:
-        """The committed record at an offset."""
+        """Return the committed record at an offset, or None."""
         place = bisect_left(committed, offset, key=lambda entry: entry.last)
         records = self.of(committed[place]).records if place < len(committed) else ()
         return next((one for one in records if one.offset == offset), None)
@@ -109,8 +116,8 @@ class Originals:
     def problem(self, entries: Sequence[Entry], stored: Iterable[Entry]) -> str | None:
         """Describe a record that a log lacks, has changed or must not have (I33); None if there is none.
 
-        ``entries`` are those that its files stand for, as they were appended, and ``stored`` those that are
-        in the files.
+        ``entries`` are the appended entries for which the log's files stand, and ``stored`` are the entries
+        that are in the files.
         """
         appended = {one.offset: one for entry in entries if self.has(entry) for one in self.of(entry).records}
         newest = {record.key: record for record in appended.values()}
@@ -129,7 +136,7 @@ class Originals:
         return None
 
     def has(self, entry: Entry) -> bool:
-        """Whether the batch was seen as it was appended."""
+        """Whether the batch was seen before any compaction rewrote it."""
         return (entry.base, entry.term) in self._batches
 
     def _records_in(self, entry: Entry) -> tuple[StoredRecord, ...]:
@@ -137,12 +144,12 @@ class Originals:
 
 
 def originals_of(directory: str) -> Originals | None:
-    """For a replica's folder; None if no check looks at its records."""
+    """Create the appended batches for a replica's folder; None if no check reads the records of its topic."""
     return Originals() if any(f"/{topic}-" in directory for topic in KNOWN_TOPICS) else None
 
 
 def stored_records(batch: Batch) -> tuple[StoredRecord, ...]:
-    """A batch's records of users."""
+    """Return the records of a batch that users sent; empty for a control batch."""
     if batch.header.is_control or not batch.header.record_count:
         return ()
     return tuple(read_records(batch))

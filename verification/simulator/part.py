@@ -1,7 +1,7 @@
-"""The part of a scenario in one run: its topics, actors, faults and checks.
+"""Defines the interface between a run and a scenario: the scenario's topics, actors, faults and checks.
 
 Decides: when a run calls which method of a scenario. Leaves to others: the phases of a run (``simulation``),
-which scenarios there are (``scenarios``), and what is drawn for them (``scenario``).
+the list of scenarios (``scenarios``), and the parameters that are drawn for them (``scenario``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from verification.simulator.convergence import Convergence
 
 Config = dict[str, int | str]
-"""Settings of a topic, with underscores for dots."""
+"""Configuration of a topic; keys have underscores for dots."""
 
 OFTEN_COMPACTED: Final[Config] = {
     "segment_bytes": 2048,
@@ -36,7 +36,7 @@ OFTEN_COMPACTED: Final[Config] = {
 }
 
 Timed = Callable[[random.Random], None]
-"""Injects a fault at a random time."""
+"""A function that injects a fault at a random time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +49,24 @@ class Topic:
 
 
 class Actor(Protocol):
-    """A client or an operator."""
+    """A client or an operator of a scenario."""
 
     def run(self) -> Coroutine[object, None, None]:
-        """Act until the producers of the run end."""
+        """Send requests until the producers of the run end."""
 
 
 class Part:
-    """One scenario in one run. A method that a scenario does not override does nothing."""
+    """One scenario in one run. Methods that a subclass does not override do nothing."""
 
     # Before the faults.
 
     async def prepared(self) -> None:
-        """Return once topics may be created."""
+        """Return once the cluster is ready for the creation of topics."""
 
     def topics(self, config: Config) -> Sequence[Topic]:
-        """The topics of the scenario. ``config`` is the configuration of the topic that all clients use."""
+        """Return the topics of the scenario. ``config`` is the configuration of the topic that all clients
+        use.
+        """
         return ()
 
     # During the faults.
@@ -74,12 +76,12 @@ class Part:
         return ()
 
     def start(self) -> list[asyncio.Task[None]]:
-        """Start all actors; the tasks end with them."""
+        """Start a task for each actor; a task ends when its actor ends."""
         loop = asyncio.get_running_loop()
         return [loop.create_task(actor.run()) for actor in self.actors()]
 
     def faults(self) -> Mapping[str, Timed]:
-        """Return the faults of the scenario at random times, by kind."""
+        """Return functions that inject the scenario's faults at random times, by kind."""
         return {}
 
     def may_happen(self, kind: str) -> bool:
@@ -87,15 +89,15 @@ class Part:
         return True
 
     def target(self, rng: random.Random) -> tuple[str, int] | None:
-        """Return the topic whose replicas an operator moves now, and its number of partitions; None for
-        another topic.
+        """Return the topic whose replicas an operator moves now, and its number of partitions. None: the run
+        chooses another topic.
         """
         return None
 
     # Events of brokers.
 
     def began(self, machine: Machine) -> None:
-        """Handle a machine that is on."""
+        """Handle a machine on which a process has begun."""
 
     async def serves(self, machine: Machine, broker: Broker) -> Listener | None:
         """Handle a broker that has started; returns its HTTP listener, if any."""
@@ -105,17 +107,19 @@ class Part:
         """Handle a process that has ended."""
 
     def begins_again(self, machine: Machine) -> None:
-        """Handle a broker whose disk is an older copy for it."""
+        """Handle a broker whose disk is recognised as an older copy."""
 
     def held(self, machine: Machine) -> Iterable[tuple[str, int]]:
-        """Return the resources that a broker holds for the scenario, by name: none without clients."""
+        """Return the resources that a broker holds for the scenario, by name; without clients it must hold
+        none.
+        """
         return ()
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """Handle a commit index that has changed."""
+        """Handle a group's commit index that has changed on a machine."""
 
     def changed(self, record: GroupRecord, replica: ReplicaRecord, group: RaftGroup[object]) -> None:
-        """Handle a replica that has changed."""
+        """Handle a replica whose files or numbers have changed."""
 
     def shown(self, image: MetadataImage) -> None:
         """Handle metadata that a broker has applied."""
@@ -126,20 +130,20 @@ class Part:
         """Inject no more faults from now on."""
 
     async def faults_ended(self) -> None:
-        """Return once no work of the faults is in flight; called right after the last fault."""
+        """Wait until all work that the faults caused is complete; called right after the last fault."""
 
     async def converged(self, convergence: Convergence) -> None:
-        """Act while every partition accepts records again, and the actors still run."""
+        """Called when every partition accepts records again after the faults, while the actors still run."""
 
     async def actors_ended(self) -> None:
-        """Act after the last actor has ended, without faults."""
+        """Called after the last actor has ended, when there are no more faults."""
 
     async def check(self) -> Mapping[str, int]:
         """Check the scenario once all replicas are equal.
 
-        Returns counts of what the run reports beside faults.
+        Returns counts, by name, that the run reports beside the counts of its faults.
         """
         return {}
 
     def stopped(self) -> None:
-        """Act after the end of a run without a violation."""
+        """Called when a run has ended without a violation."""

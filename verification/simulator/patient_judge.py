@@ -1,7 +1,8 @@
-"""The base of judges: committed entries of some partitions, and checks that wait for all of them.
+"""Base class of scenario checkers: collects the committed entries of some partitions, and delays checks until
+all are known.
 
-A leader with a full disk commits entries with the disks of other replicas, and no log that the checker reads
-shows these entries yet. So checks wait until all committed entries are known.
+A leader with a full disk may commit an entry that only the other replicas have stored. Such an entry may be
+in none of the logs that the checker has read so far, so checks wait until it is.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Place = tuple[str, int]
 
 
 class PatientJudge:
-    """Sees the committed batches of the partitions of some topics, in order."""
+    """Collects the committed batches of some topics' partitions, in order."""
 
     def __init__(self, cluster: SimulatedCluster, *topics: str) -> None:
         self.records: dict[Place, GroupRecord] = {}
@@ -32,14 +33,16 @@ class PatientJudge:
         self._taken: dict[GroupId, int] = {}  # how many committed entries
 
     def place_of(self, record: GroupRecord) -> Place | None:
-        """Return the partition of a group, if a judge watches it."""
+        """Return the partition of a group; None if this checker does not follow the partition."""
         if record.group_id not in self._places and record.replicas:
             found = self._folder.search(next(iter(record.replicas.values())).directory)
             self._places[record.group_id] = None if found is None else (found[1], int(found[2]))
         return self._places.get(record.group_id)
 
     def newly_committed(self, place: Place, record: GroupRecord) -> Iterable[Original]:
-        """Return the batches that were not seen before, as they were appended."""
+        """Return the committed batches that were not returned before, in the form in which they were
+        appended.
+        """
         newest = self.records.setdefault(place, record)  # the partition may have been removed and added again
         self.records[place] = max(newest, record, key=lambda each: each.group_id)
         assert record.originals is not None
@@ -54,19 +57,19 @@ class PatientJudge:
                 self.checked(check)
 
     def look(self) -> None:
-        """Record what every broker knows to be committed."""
+        """Update the record of committed entries from the state of every broker."""
         for machine in self._cluster.machines:
             self._cluster.checker.stepped(machine)
 
     def when_known(self, check: Callable[[], None]) -> None:
-        """Carry out a check once all entries committed so far are known."""
+        """Carry out a check once all entries that are committed now are known: at once, or later."""
         if self.is_behind():
             self.waiting.append(check)
         else:
             self.checked(check)
 
     def is_behind(self) -> bool:
-        """Return whether some broker knows more entries to be committed than any log shows."""
+        """Return whether a broker knows committed entries that none of the parsed logs shows yet."""
         groups = [one.broker.host.groups for one in self._cluster.machines if one.broker is not None]
         for record in self.records.values():
             end = record.committed[-1].last if record.committed else -1
@@ -79,7 +82,7 @@ class PatientJudge:
         return False
 
     def checked(self, check: Callable[[], None]) -> None:
-        """Carry out a check; an error that it raises is a violation."""
+        """Carry out a check; report an error that it raises as a violation."""
         try:
             check()
         except Broken as broken:

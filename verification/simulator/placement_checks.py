@@ -1,7 +1,8 @@
-"""Checks the final places of replicas: on the disks that the metadata names, and on no other.
+"""Checks the final places of replicas: they must be on the disks that the metadata names, and on no other
+disk.
 
-Decides: which replicas are missing or left over. Uses files, not what a broker reports; and the voters of
-groups.
+Decides: which replicas are missing or left over. The check uses files on the disks, not reports of brokers,
+and the voters of groups.
 """
 
 from __future__ import annotations

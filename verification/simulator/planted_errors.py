@@ -1,8 +1,8 @@
-"""Unexpected errors in the coordinators and the state machines of one broker.
+"""Plants unexpected errors in the coordinators and the state machines of one broker.
 
-Each error is raised once: in the next decision of a coordinator, before its work or after it, or when a
-replica of an internal topic applies its next entry. Decides: the place of the error. Leaves to others: its
-time (``faults``), and the rules that must hold nevertheless (the checkers).
+Each error is raised once: in the next decision of a coordinator, before or after the decision's work, or when
+a replica of an internal topic applies its next entry. Decides: where the error is raised. Leaves to others:
+when an error is planted (``faults``), and the rules that must hold nevertheless (the checkers).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Final
 from verification.simulator.machine import Machine
 
 PLANTED: Final = "nobody has thought of this"
-"""In the answer to a request whose own decision has failed so; a lack of memory is refused as any other."""
+"""Text of a planted error; a request whose own decision raised the error gets it in the answer."""
 
 PLACES: Final = ("receive", "receive", "tick", "take", "begin", "apply")
 IN_DECISIONS: Final = ("receive", "tick", "take")
 
 
 def plant_errors(rng: random.Random, machine: Machine, is_over: Callable[[], bool]) -> None:
-    """Plant an error for each replica of an internal topic that this machine has."""
+    """Plant an error in each replica of an internal topic that the machine has."""
     broker = machine.broker
     for (topic, _), replica in {} if broker is None else broker.manager.replicas.items():
         if not topic.startswith("__"):

@@ -1,7 +1,7 @@
-"""Levels and kinds of faults that runs reach or miss.
+"""Finds the levels and kinds of faults that no run has reached.
 
-The kinds are read from the simulator's own tables of faults, by world, not from a list of names. Frames and
-requests of brokers near the limit of a frame, or above it, count as kinds, too.
+The kinds are read from the simulator's own tables of faults, by world, not from a list of names. Frames near
+the size limit, and requests above it, count as kinds, too.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from verification.simulator.storage_level import log_run
 
 
 def world_of(level: str) -> str:
-    """Return the world of a level: bare cores, logs and coordinators alone are worlds, all others are of
-    brokers.
+    """Return the world of a level. Bare cores, logs and coordinators alone are worlds; all other levels
+    belong to the world of brokers.
     """
     return level if level in (CORE, LOG, GROUPS) else BROKERS
 
 
 def fault_kinds() -> dict[str, frozenset[str]]:
-    """Every kind of fault that the simulator injects, by world."""
+    """The kinds of faults that the simulator injects, by world."""
     simulation = Simulation(0, CALM)
     simulation.loop.close()
     return {
@@ -40,7 +40,9 @@ def fault_kinds() -> dict[str, frozenset[str]]:
 
 
 def unreached(results: Iterable[Result]) -> list[str]:
-    """Return the levels of sweeps that no run has, and the kinds of faults that no run of their world had."""
+    """Return the levels of sweeps without a run, and the kinds of faults that no run of their world
+    reached.
+    """
     levels, happened = set[str](), set[tuple[str, str]]()
     for result in results:
         level = Seed.named(result.name).level

@@ -1,4 +1,5 @@
-"""The state of the groups of a run and of their replicas, from all sources.
+"""Records the state of the groups of a run and of their replicas: from the disks, the messages and the
+brokers.
 
 Decides: whether a replica's files agree with committed entries (I3). Leaves to others: the other invariants
 (``checker``).
@@ -22,14 +23,14 @@ from verification.simulator.originals import INVARIANT, Originals, originals_of
 from verification.simulator.sent_votes import SentVotes
 
 Seen = tuple[int, Role, int, int, int, int, int]
-"""Term, role, commit index, term and index of the last entry, and durable index of a core, and where its
-log's files end.
+"""A replica's state at its last check: term, role, commit index, term and index of the last entry, durable
+index, and the position at which the files of its log end.
 """
 
 
 @dataclass(slots=True)
 class GroupRecord:
-    """The state of one group, from all sources."""
+    """The state of one group, from the disks, the messages and the brokers."""
 
     group_id: GroupId
     initial_membership: Membership  # the membership before the first entry
@@ -55,13 +56,13 @@ class GroupRecord:
     is_retired: bool = False  # its topic was deleted, and so are its files
 
     def is_majority(self, nodes: set[NodeId]) -> bool:
-        """True for more than half of the voters; in a joint membership, of the old and of the new ones."""
+        """True if the nodes are more than half of the voters; in a joint membership, of both halves."""
         return all(2 * len(half & nodes) > len(half) for half in self.halves)
 
     def forget_candidacies(self, node: NodeId) -> None:
-        """Note that the node loses its disk.
+        """Note that a node loses its disk.
 
-        Candidacies that elected no leader have ended with its process (I28).
+        Candidacies of the node that elected no leader have ended with its process (I28).
         """
         for (term, voter), candidate in list(self.votes.items()):
             if voter == candidate == node and term not in self.leaders:
@@ -70,7 +71,7 @@ class GroupRecord:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A lost log, and the place of its replica's next incarnation."""
+    """A log that a disk has lost, and the folder in which the replica's next log begins."""
 
     machine: Machine
     directory: str
@@ -78,7 +79,9 @@ class Lost:
     entries: tuple[Entry, ...]
 
     def holds(self, group: GroupRecord) -> bool:
-        """Return whether the log held all committed entries, and the next incarnation may lack some."""
+        """Return whether the lost log had all committed entries and the replica does not vote yet, so that
+        its next log may lack some.
+        """
         first = 0 if self.start == 0 else group.places.get(self.start, len(group.committed))
         wanted = group.committed[first:]
         if list(self.entries[: len(wanted)]) != wanted:
@@ -88,7 +91,7 @@ class Lost:
 
 @dataclass(slots=True)
 class Numbers:
-    """A member's numbers from its driver."""
+    """Indexes, term and role of a replica, as its broker reports them."""
 
     term: int
     role: Role
@@ -99,7 +102,7 @@ class Numbers:
 
 
 class ReplicaRecord:
-    """One member's files, and its last messages."""
+    """The files of one replica, and the newest votes and acknowledgements that it sent."""
 
     def __init__(self, machine: Machine, directory: str, originals: Originals | None = None) -> None:
         self.machine = machine
@@ -119,15 +122,16 @@ class ReplicaRecord:
         self._agreed = {False: 0, True: 0}
 
     def opened(self, group_id: GroupId) -> RaftGroup[object] | None:
-        """Note the group that its broker has open, if any."""
+        """Return the group that the broker has open for this replica, or None."""
         broker = self.machine.broker
         return None if broker is None else broker.host.groups.get(group_id)
 
     def note_kept(self, before: Seen | None, now: Numbers) -> None:
-        """Update ``kept_index``, at each look.
+        """Update ``kept_index``, whenever the replica is looked at.
 
-        A busy broker handles several inputs between two looks: an entry may have become durable after the
-        term began. It was durable before if it was so at the last look, is acknowledged or committed.
+        A busy broker handles several inputs between two looks, so an entry may have become durable after the
+        term began. An entry counts as durable before if it was durable at the last look, was acknowledged, or
+        is committed.
         """
         if before is None:
             self.kept_index = now.durable_index
@@ -137,7 +141,9 @@ class ReplicaRecord:
         self.acknowledged_index = 0
 
     def look(self, group: GroupRecord, *, durable: bool) -> int:
-        """The number of committed entries, from the first, in this log."""
+        """Parse the replica's files; return how many committed entries, counted from the first, its log
+        agrees with.
+        """
         view = self.durable if durable else self.seen
         kept = view.refresh()
         if self._originals is not None:
@@ -158,14 +164,14 @@ class ReplicaRecord:
         return start + agreed
 
     def headers(self) -> list[BatchHeader]:
-        """The headers of all entries, as the entries were appended."""
+        """The headers of all entries of the log, in the form in which they were appended."""
         originals = self._originals
         if originals is None:
             return self.seen.headers()
         return [originals.of(entry).header for entry in self.seen.entries if originals.has(entry)]
 
     def check_records(self, group: GroupRecord, *, durable: bool) -> None:
-        """A compacted log has the newest record of each key (I33)."""
+        """Check that a compacted log has the newest record of each key (I33)."""
         view = self.durable if durable else self.seen
         if self._originals is None:
             return
@@ -176,9 +182,10 @@ class ReplicaRecord:
 
 
 def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machine, *, is_new: bool) -> None:
-    """Log matching, by induction: an entry id names one entry and one predecessor (I3).
+    """Check log matching by induction (I3): an entry id belongs to one entry with one predecessor.
 
-    Records the arrival of new entries: neither written by an earlier process, nor long in memory.
+    With ``is_new``, record when the entries were stored: they were neither written by an earlier process nor
+    in memory for long.
     """
     entries, clocks = view.entries, group.clocks
     before = entries[first - 1].term if first else 0
@@ -197,7 +204,7 @@ def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machin
 
 
 def may_vote(machine: Machine, directory: str) -> bool:
-    """True if a replica's disk has lost no votes."""
+    """True if the replica's disk has lost no votes, so that the replica may vote."""
     if directory in machine.older_copies:
         return False
     return has_lived(machine.disk, directory) and not durable_vote(machine.disk, directory).is_rejoining
@@ -210,8 +217,10 @@ def record_of(
     clocks: Clocks,
     violated: Callable[[str, str], None],
 ) -> GroupRecord:
-    """Return the record of a group. Added replicas, without members, may open before the first initial
-    replica does.
+    """Return the record of a group whose first membership is known now.
+
+    Added replicas, which know no members, may open before the first initial replica does: ``before`` is the
+    record with their state.
     """
     began, first_membership_index = group.membership, group.status().membership_index
     replicas = {} if before is None else before.replicas
@@ -224,6 +233,6 @@ def record_of(
 
 
 def numbers_of(group: RaftGroup[object], seen: Seen) -> Numbers:
-    """Return the current numbers of a group; ``seen`` are those of its core."""
+    """Return the current numbers of a replica; ``seen`` has the numbers of its core."""
     term, role, commit_index, _, last_index, durable_index, _ = seen
     return Numbers(term, role, commit_index, group.applied_index, last_index, durable_index)

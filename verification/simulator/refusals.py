@@ -1,7 +1,7 @@
-"""Requests that were refused as not done: none of them may ever have a visible effect.
+"""Checks that a request has no visible effect, ever, if its error promised that it was not carried out.
 
 Decides: which errors promise that a request had no effect. Leaves to others: which effect a request has, and
-where it becomes visible (the checkers of the levels).
+where the effect becomes visible (the checkers of groups, jobs and messages).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def may_be_done(error: RaftlogError) -> bool:
 
 
 class Attempts(Generic[Effect]):
-    """Requests, counted by the effect that they request: each request may be sent several times.
+    """Attempts to send requests, counted by the requested effect: a request may be sent several times.
 
-    A visible effect is one of a request that was not refused as not done.
+    Each visible effect must belong to at least one attempt whose error did not promise that it had no effect.
     """
 
     def __init__(self, invariant: str) -> None:
@@ -34,13 +34,13 @@ class Attempts(Generic[Effect]):
         self._seen: dict[Effect, tuple[Effect, ...]] = {}  # with the others that it may be in place of
 
     def sends(self, effect: Effect) -> None:
-        """Note a request before any broker can know of it."""
+        """Note an attempt before any broker can know of it."""
         self._may_be_done[effect] += 1
 
     def refused(self, effect: Effect, error: RaftlogError) -> None:
-        """Note a request that was answered with an error.
+        """Note an attempt that was answered with an error.
 
-        Raises ``Broken`` if its effect is visible all the same.
+        Raises ``Broken`` if the requested effect is visible although all attempts were refused.
         """
         if may_be_done(error):
             return
@@ -50,7 +50,9 @@ class Attempts(Generic[Effect]):
             self._check(self._seen[effect])
 
     def seen(self, *effects: Effect) -> None:
-        """Note effects of which one is visible. Raises ``Broken`` if all their requests were refused."""
+        """Note that one of these effects is visible. Raises ``Broken`` if all attempts for all of them were
+        refused.
+        """
         self._seen |= dict.fromkeys(effects, effects)
         self._check(effects)
 

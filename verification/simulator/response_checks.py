@@ -1,8 +1,8 @@
-"""A broker's responses to clients must be true when they are given.
+"""Checks that a broker's responses to clients are true at the moment at which the broker gives them.
 
-Decides: what a response may show and acknowledge, by the checker's own record of committed entries:
-that is brought up to date with every broker before a response is checked, so none is ahead of it. Leaves to
-others: the relations between several responses (``chaos.checkers``).
+Decides: what a response may show and acknowledge, according to the checker's own record of committed entries.
+Before a response is checked, this record is updated from every broker, so no response can be ahead of it.
+Leaves to others: the relations between several responses (``chaos.checkers``).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _PROMISED = "I20 acknowledged metadata is committed"
 
 
 class ResponseChecks:
-    """Checks every response against the state when it is given. Each method is called in the broker's
-    process.
+    """Checks every response against the state of the cluster at the moment of the response. Each method is
+    called in the broker's process.
     """
 
     def __init__(self, checker: Checker, machines: Sequence[Machine], violated: Report) -> None:
@@ -42,7 +42,7 @@ class ResponseChecks:
         self._violated = violated
 
     def read(self, target: TopicPartition, broker: Broker, result: FetchResult) -> None:
-        """Check that a fetch returns contiguous batches of the committed log (I18)."""
+        """Check that a fetch returns consecutive batches of the committed log (I18)."""
         record = self._record(broker, target)
         if record is None:
             return
@@ -69,8 +69,8 @@ class ResponseChecks:
     def _check_newest(
         self, record: GroupRecord, originals: Originals, result: FetchResult, where: str
     ) -> None:
-        """Check that a fetch from a compacted log returns records as they were appended, and the newest ones
-        (I18).
+        """Check that a fetch from a compacted log returns records as they were appended, and the newest
+        record of each key (I18).
         """
         committed = originals.newest(record.committed)
         shown = {one.offset: one for batch in split_batches(result.data) for one in stored_records(batch)}
@@ -83,7 +83,7 @@ class ResponseChecks:
                 self._violated(_SHOWN, f"{where}: {one} is not committed")
 
     def looked(self, target: TopicPartition, broker: Broker, reported: tuple[Offset, int | None]) -> None:
-        """Check that the reported end is not above the commit index (I18)."""
+        """Check that the reported end of a partition is not above the commit index (I18)."""
         record = self._record(broker, target)
         if record is not None:
             self._check_end(record, reported[0], f"broker {broker.node_id} {target}")
@@ -94,7 +94,8 @@ class ResponseChecks:
         """Check that acknowledged records are stored as they were sent: committed, or with ``acks=1`` on a
         disk (I19).
 
-        The number of disks can be checked only if nothing has happened since: at the leader itself.
+        The number of disks is checked only if the leader itself gives the response: otherwise disks may have
+        changed since.
         """
         record = self._record(broker, target)
         if record is None:
@@ -155,7 +156,7 @@ class ResponseChecks:
         self.changed(broker, image.version)
 
     def changed(self, broker: Broker, version: int) -> None:
-        """Check that the acknowledged version is committed (I20)."""
+        """Check that the metadata version in an acknowledgement is committed (I20)."""
         self._look()
         newest = self._checker.groups[METADATA_GROUP].committed[-1]
         if version - 1 > newest.last:
@@ -167,16 +168,16 @@ class ResponseChecks:
             self._violated(_SHOWN, f"{where}: {end} is reported, {known} is the committed end")
 
     def _look(self) -> None:
-        """Record all entries committed so far.
+        """Update the record of committed entries from all brokers.
 
-        A response may come from another broker: a leader whose own file was behind the commit index when it
-        was looked at last, and has been written since.
+        A response may contain entries from another broker than the one that gives it. That broker's files may
+        have changed since it was last looked at.
         """
         for machine in self._machines:
             self._checker.stepped(machine)
 
     def _record(self, broker: Broker, target: TopicPartition) -> GroupRecord | None:
-        """The current record of a partition's group; None if it may be deleted."""
+        """Return the updated record of a partition's group; None if the partition may be deleted."""
         self._look()
         topic = broker.controller.image.topics.get(target.topic)
         if topic is None:
@@ -192,7 +193,9 @@ def _entry_at(record: GroupRecord, base: int) -> Entry | None:
 
 
 def _checksum(sent: bytes, append_time_ms: int | None) -> int:
-    """Return the checksum of a batch in the log: with the time of its leader, if the leader stamps it."""
+    """Return the checksum of a sent batch in the log. If the leader stamps batches, its time is part of the
+    batch.
+    """
     body = bytearray(sent[CHECKSUM_START:])
     if append_time_ms is not None:
         body[1] |= APPEND_TIME_BIT
@@ -201,7 +204,7 @@ def _checksum(sent: bytes, append_time_ms: int | None) -> int:
 
 
 def _has(replica: ReplicaRecord, wanted: tuple[int, int, int, int]) -> bool:
-    """Return whether a batch is on this replica's disk, or was before the log start moved."""
+    """Return whether a batch is on this replica's disk, or below the log start on this disk."""
     view = replica.durable
     view.refresh()
     if wanted[0] < view.start:

@@ -1,4 +1,4 @@
-"""The result of a run of any level."""
+"""Defines the result of a run of any level."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from verification.simulator.schedule import Schedule
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A violated invariant, and when it was detected."""
+    """A violated invariant, and the time at which the violation was detected."""
 
     at_s: float
     invariant: str
@@ -18,7 +18,7 @@ class Violation:
 
 
 class Broken(Exception):
-    """A violated invariant: number and words of ``docs/invariants.md``, and the evidence."""
+    """A violated invariant: its number and title in ``docs/invariants.md``, and the evidence."""
 
     def __init__(self, invariant: str, detail: str) -> None:
         super().__init__(f"{invariant}: {detail}")
@@ -28,7 +28,7 @@ class Broken(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One seed's result. ``happened`` are the faults in order."""
+    """The result of one seed. ``happened`` lists the injected faults in order."""
 
     name: str  # the seed, with its level
     faults: Counter[str]

@@ -1,4 +1,4 @@
-"""The shared state of one seed's run: random parameters, time, network, and violations.
+"""Holds the shared state of one seed's run: random parameters, time, network, and violations.
 
 Decides: how a violation is handled. Leaves to others: the machines (``simulated_cluster``), and the phases
 of the run (``simulation``).
@@ -27,7 +27,7 @@ VIOLATIONS_MAX = 3  # of one kind
 
 
 class RunOptions(TypedDict, total=False):
-    """The options of a run. With a ``schedule`` the run has exactly those faults."""
+    """The options of a run. With a ``schedule`` the run has exactly the faults in it."""
 
     schedule: Schedule | None
     keeps_lines: bool  # of the trace
@@ -35,7 +35,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class Run:
-    """One seed's run. All randomness comes from ``rng``, by the name of the subsystem."""
+    """One seed's run. All randomness comes from ``rng``, which gives each subsystem a stream by its name."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class Run:
         self._producer_ids: set[int] = set()
 
     def rng(self, name: str) -> random.Random:
-        """Return the random stream of one subsystem, independent of all other streams."""
+        """Return the stream of random numbers of one subsystem, which is independent of all other streams."""
         return random.Random(f"{self.seed} {name}")
 
     def next_process(self) -> int:
-        """Return a new number for a client."""
+        """Return a new process number, which identifies a client in the history."""
         self._processes += 1
         return self._processes
 
@@ -90,7 +90,7 @@ class Run:
         self.loop.is_stopped = self._stops_at_violation
 
     async def rest(self) -> None:
-        """Wait until a quiet phase is over, if there is one."""
+        """In a run with quiet phases, wait until the current quiet phase is over."""
         if self.odds.quiet_s and not self.is_healed:
             period_s = self.odds.busy_s + self.odds.quiet_s
             since_s = self.loop.now % period_s
@@ -101,8 +101,8 @@ class Run:
 
     @property
     def watched(self) -> Callable[..., object]:
-        """Observe outputs: the host drains a core's outputs at the moment of its inputs, which is the moment
-        for checks.
+        """The method after whose calls checks run: a host drains a core's outputs at the moment of the core's
+        inputs.
         """
         return GroupHost._drain
 

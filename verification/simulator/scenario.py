@@ -1,7 +1,8 @@
-"""A scenario: what is drawn for it, and what it adds to a run.
+"""Defines a scenario: the parameters that are drawn for it, and the part that it adds to a run.
 
 Decides: how scenarios combine. A seed draws a cluster, and then the parameters of its scenario, which may
-change those of the cluster; a scenario may build on another one. Leaves to others: the list (``scenarios``).
+change those of the cluster; a scenario may build on another scenario. Leaves to others: the list of scenarios
+(``scenarios``).
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ Own = TypeVar("Own")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario(Generic[Own]):
-    """One scenario. ``timed``: its faults at random times; ``counted``: what runs count beside faults."""
+    """One scenario. ``timed`` names its faults at random times, ``counted`` what its runs count beside
+    faults.
+    """
 
     own: type[Own]
     draw: Callable[[random.Random, Odds], tuple[Odds, Own]]
@@ -33,11 +36,11 @@ class Scenario(Generic[Own]):
 
     @property
     def kinds(self) -> frozenset[str]:
-        """All kinds of faults that runs with it must reach."""
+        """All kinds of faults and counts that the runs of this scenario together must reach."""
         return frozenset((*self.aims, *self.timed, *self.counted))
 
     def drawn(self, rng: random.Random) -> Odds:
-        """Draw a run with the scenario, and with the scenarios that it builds on."""
+        """Draw the parameters of a run with this scenario, and with the scenarios on which it builds."""
         cluster, own = self.draw(rng, self.base(rng))
         return cluster.having(own)
 

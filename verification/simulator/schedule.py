@@ -1,7 +1,7 @@
-"""The list of the faults of a run, so that a run can be repeated with exactly these faults.
+"""Defines the list of the faults of a run, with which the run can be repeated with exactly these faults.
 
-Decides: how a fault is named. ``at`` is the level's own measure of time; ``number`` seeds the details of the
-fault, so that removing one fault does not change the others.
+Decides: how a fault is identified. ``at`` is in the time unit of the level. ``number`` is the seed of the
+fault's details, so that the removal of one fault does not change other faults.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class Fault:
-    """One fault. ``node`` is 0 if it is drawn from ``number``, or if no node is meant."""
+    """One fault. ``node`` is 0 if the node is drawn from ``number``, or if the fault has no node."""
 
     number: int
     at: float
@@ -20,7 +20,7 @@ class Fault:
     node: int = 0
 
     def rng(self, seed: int) -> random.Random:
-        """The source of its details."""
+        """Return the stream of random numbers for the fault's details."""
         return random.Random((seed << 32) + self.number)
 
 

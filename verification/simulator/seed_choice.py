@@ -1,9 +1,10 @@
-"""Lists of seeds: those that ever failed, the fixed ones, and new ones that follow from the commit.
+"""Chooses seeds: seeds that ever failed, the fixed list, and new seeds that the commit determines.
 
-``make test`` runs those that failed and the fixed ones: one commit has one verdict. It leaves out the false
-alarms, with which ``make explore`` begins. A measurement runs all that failed and new ones, which begin at a
-number that follows from the commit: they are not chosen by hand, and can be repeated with the commit. A
-checkout without git begins at ``WITHOUT_GIT``. Fresh seeds: ``exploration``.
+``make test`` runs the seeds that failed because of an error, and the fixed list, so that one commit has one
+verdict. It leaves out the false alarms, with which ``make explore`` begins. A measurement runs all seeds that
+ever failed, and new seeds from a number on that follows from the commit. So no developer chooses these by
+hand, and the commit is enough to repeat them. A checkout without git begins at ``WITHOUT_GIT``.
+``exploration`` has fresh seeds.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ FIXED_SEEDS: Final = Path(__file__).with_name("fixed_seeds.txt")
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 WITHOUT_GIT: Final = 0
 NO_ERROR: Final = ("false alarm", "no error is known")
-"""The first words of a failed seed's line if a checker was wrong, or no error explains the failure."""
+"""The first words of a failed seed's line, if a checker was wrong or no error explains the failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The first new seed of a sweep, and its origin."""
+    """The number of the first new seed of a sweep, and the reason for this number."""
 
     number: int
     reason: str
@@ -40,22 +41,22 @@ def listed(path: Path) -> list[Seed]:
 
 
 def failed_before(path: Path = FAILED_SEEDS) -> list[Seed]:
-    """Every seed that ever failed, in the order of the file."""
+    """Return every seed that ever failed, in the order of the file."""
     return listed(path)
 
 
 def errors_before(path: Path = FAILED_SEEDS) -> list[Seed]:
-    """Return the seeds that failed for an error of the tested code."""
+    """Return the seeds that failed because of an error in the tested code."""
     return [seed for seed, words in _lines(path) if not words.startswith(NO_ERROR)]
 
 
 def false_alarms(path: Path = FAILED_SEEDS) -> list[Seed]:
-    """Return the seeds that failed without a known error, mostly since a checker was wrong."""
+    """Return the seeds that failed without a known error, mostly because a checker was wrong."""
     return [seed for seed, words in _lines(path) if words.startswith(NO_ERROR)]
 
 
 def fixed() -> list[Seed]:
-    """Return the seeds that failed for an error, then the fixed list; none twice."""
+    """Return the seeds that failed because of an error, then the fixed list, without duplicates."""
     return list(dict.fromkeys((*errors_before(), *listed(FIXED_SEEDS))))
 
 
@@ -71,7 +72,7 @@ def unlisted(lines: Iterable[str], path: Path = FAILED_SEEDS) -> list[str]:
 
 
 def remember(lines: Iterable[str], path: Path = FAILED_SEEDS) -> list[str]:
-    """Append the lines whose seed is not in the file yet; return them."""
+    """Append the lines whose seed is not in the file yet; return the appended lines."""
     new = unlisted(lines, path)
     with path.open("a") as file:
         file.writelines(f"{line}\n" for line in new)
@@ -79,7 +80,7 @@ def remember(lines: Iterable[str], path: Path = FAILED_SEEDS) -> list[str]:
 
 
 def first_of_commit(checkout: Path = CHECKOUT) -> First:
-    """The first new seed of the current commit: the CRC-32 of its full id."""
+    """Return the number of the first new seed for the current commit: the CRC-32 of the commit's full id."""
     commit = _commit(checkout)
     if commit is None:
         return First(WITHOUT_GIT, "no commit is checked out here")
@@ -87,14 +88,14 @@ def first_of_commit(checkout: Path = CHECKOUT) -> First:
 
 
 def chosen(first: int, count: int) -> Iterator[Seed]:
-    """Yield the seeds that failed before, then ``count`` new ones from ``first`` on; none twice."""
+    """Yield the seeds that failed before, then those among ``count`` seeds from ``first`` on that did not."""
     old = failed_before()
     yield from old
     yield from (seed for seed in seeds(first, count) if seed not in old)
 
 
 def _lines(path: Path) -> Iterator[tuple[Seed, str]]:
-    """The seeds of a file, each with the words behind it."""
+    """Yield the seeds of a file, each with the words after its name."""
     for line in path.read_text().splitlines():
         name, _, words = line.partition("#")
         if name.strip():

@@ -1,7 +1,7 @@
-"""Terms and votes that a replica has sent: which are durable when they are sent (I7), and stay so
-permanently.
+"""Checks the terms and votes that a replica sends: they must be durable before they are sent (I7), and stay
+durable.
 
-A vote belongs to its term: a later term replaces it. ``checker`` decides when to check.
+A vote belongs to its term; a vote in a later term replaces it. ``checker`` decides when to check.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from verification.simulator.log_view import durable_vote
 
 
 class SentVotes:
-    """The votes of one replica that its disk must have after any power loss."""
+    """The newest term and vote that one replica has sent, which its disk must keep after any power loss."""
 
     def __init__(self, disk: FakeFilesystem, directory: str) -> None:
         self._disk = disk
@@ -20,7 +20,7 @@ class SentVotes:
         self._voted_for: int | None = None
 
     def name(self, term: int, voted_for: int | None) -> str:
-        """Note a vote that is sent; returns the violation, if any."""
+        """Note a vote that is sent; return the violation as text, or an empty text."""
         if term > self.term:
             self.term, self._voted_for = term, voted_for
         elif term == self.term and voted_for is not None:
@@ -28,7 +28,7 @@ class SentVotes:
         return self._missing(term, voted_for)
 
     def forgotten(self) -> str:
-        """Return the newest vote, as text, if the disk lacks it; else empty text."""
+        """Return the newest sent vote, as text, if the disk lacks it; otherwise an empty text."""
         return self._missing(self.term, self._voted_for)
 
     def _missing(self, term: int, voted_for: int | None) -> str:

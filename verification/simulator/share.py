@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import Final
 
 ROUND_S: Final = 100
-"""The approximate CPU time of a round of an exploration: each round has every level."""
+"""The approximate CPU time of a round of an exploration, in seconds; each round has seeds of every level."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """``percent`` of the time of an exploration. ``seed_s``: the CPU time of one of its seeds, on average.
+    """A level's share: ``percent`` of the time of an exploration. ``seed_s`` is the average CPU time of a
+    seed, in seconds.
 
-    ``places``: those of 480 consecutive seeds of a sweep that are of this level.
+    ``places`` are the positions of the level's seeds among 480 consecutive seeds of a sweep.
     """
 
     percent: int
@@ -22,5 +23,5 @@ class Share:
 
     @property
     def seeds_a_round(self) -> int:
-        """Return the number of seeds of the level in a round: at least one."""
+        """Return how many seeds of the level a round of an exploration has; at least one."""
         return max(1, round(self.percent * ROUND_S / 100 / self.seed_s))

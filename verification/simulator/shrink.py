@@ -1,8 +1,8 @@
 """Reduces a failing run to the few faults that matter.
 
-Decides: the order of removal. First faults, by halves and then one by one (ddmin); then the time after the
-last fault; then load, clients and network faults; then faults again. Every trial is a run of the same seed
-with fewer faults; it counts when the same invariant breaks.
+Decides: the order of removal. First faults are removed, by halves and then one by one (ddmin). Then the time
+after the last fault, then load, clients and network faults; at last more faults. Every trial is a run of the
+same seed with fewer faults; a trial succeeds when it breaks an equal invariant.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CALM_NETWORK: Final = NetworkOdds(latency_s=0.0005, jitter_s=0.0, refusal_odds=0
 
 @dataclass(frozen=True, slots=True)
 class Shrunk:
-    """The result: a run that still fails in the same way."""
+    """The smallest run found that still violates the invariant."""
 
     seed: Seed
     odds: AnyOdds
@@ -38,7 +38,7 @@ class Shrunk:
     trials: int
 
     def describe(self) -> str:
-        """The faults that matter and the timeline, as text."""
+        """Return the remaining faults and the timeline, as text."""
         lines = [f"{self.seed}, shrunk in {self.trials} runs to {len(self.schedule)} faults:"]
         unit = " s" if isinstance(self.odds, Odds) else " moments"
         lines += [
@@ -49,10 +49,12 @@ class Shrunk:
 
 
 class Shrinker:
-    """Shrinks one seed. Stops when nothing more can be removed, or when the time is up."""
+    """Shrinks one seed. It stops when nothing more can be removed, or when the time limit is reached."""
 
     def __init__(self, seed: Seed, found: Result, limit_s: float = LIMIT_S) -> None:
-        """``found`` is the failed run. Raises ``ValueError`` if it did not fail."""
+        """``found`` is the result of the failed run. Raises ``ValueError`` if this result has no
+        violation.
+        """
         if not found.violations:
             raise ValueError(f"{seed} breaks no invariant, so there is no failure to shrink")
         self._seed = seed
@@ -63,7 +65,9 @@ class Shrinker:
         self._schedule: Schedule = found.happened
 
     def shrink(self) -> Shrunk | None:
-        """Return the smallest run found; None when the faults alone do not repeat the failure."""
+        """Return the smallest failing run found; None if a run with the recorded faults does not
+        fail again.
+        """
         if not self._fails(self._odds, self._schedule):
             return None
         self._drop_faults()
@@ -77,7 +81,9 @@ class Shrinker:
         return Shrunk(self._seed, self._odds, self._schedule, result, self._trials)
 
     def _drop_faults(self) -> None:
-        """Delta debugging: remove ever smaller parts as long as the failure remains."""
+        """Remove faults by delta debugging: remove smaller and smaller parts as long as the failure
+        remains.
+        """
         size = max(1, len(self._schedule) // 2)
         while self._schedule:
             dropped = False
@@ -104,7 +110,9 @@ class Shrinker:
 
 
 def _simplifications(odds: AnyOdds, last: float) -> Iterator[Callable[[AnyOdds], AnyOdds]]:
-    """Simplifications, the most effective first. ``last`` is the time of the last fault."""
+    """Yield functions that simplify the parameters, the most effective first. ``last`` is the time of the
+    last fault.
+    """
     changes: list[dict[str, object]]
     if isinstance(odds, Odds):
         changes = [

@@ -1,4 +1,4 @@
-"""The brokers of one run, and their checkers.
+"""Connects the brokers of one run with their checkers.
 
 Decides: which checkers observe which events of a machine. Leaves to others: clients, faults and the phases of
 the run (``simulation``).
@@ -28,7 +28,9 @@ P = TypeVar("P", bound=Part)
 
 
 class SimulatedCluster(Run):
-    """Machines and checkers; subclasses that extend an event of a machine call the method here first."""
+    """Machines and checkers of a run. A subclass that overrides the method for an event must call this
+    class's method first.
+    """
 
     def __init__(self, seed: int, odds: Odds | None = None, **options: Unpack[RunOptions]) -> None:
         super().__init__(seed, odds, **options)
@@ -49,23 +51,23 @@ class SimulatedCluster(Run):
             machine.rate = self.odds.rates[machine.node - 1]
 
     def part(self, kind: type[P]) -> P | None:
-        """The part of a scenario; None if the run does not have the scenario."""
+        """Return the part of a scenario in this run; None if the run does not have the scenario."""
         return next((part for part in self.parts if isinstance(part, kind)), None)
 
     @property
     def members(self) -> list[Machine]:
-        """The machines of the brokers that were not removed permanently."""
+        """The machines of all brokers except permanently removed brokers."""
         return [machine for machine in self.machines if not machine.is_removed]
 
     def add_machine(self, node: NodeId) -> Machine:
-        """Add the machine of a broker that joins. The machine is off."""
+        """Add a machine, which is off, for a broker that joins."""
         machine = Machine(self, node, self)
         machine.disk.lies_about_syncs = self.odds.lies_about_syncs
         self.machines.append(machine)
         return machine
 
     def stepped(self, process: Process) -> None:
-        """A broker's host has drained its groups."""
+        """Check a broker whose host has drained its groups."""
         machine = self._by_process.get(process)
         if machine is not None:
             self.checker.stepped(machine)
@@ -94,10 +96,10 @@ class SimulatedCluster(Run):
         """Handle a process that has ended."""
 
     def start_again(self) -> None:
-        """Start a machine that is off, but not because of a fault of the schedule."""
+        """Start a machine that is off, unless a scheduled fault keeps it off."""
 
     def died(self, machine: Machine) -> None:
-        """Handle a process that has ended with an unchanged disk."""
+        """Handle a process that was killed; its disk keeps unsynced data."""
         self.checker.died(machine)
 
     def lost_power(self, machine: Machine) -> None:
@@ -110,4 +112,4 @@ class SimulatedCluster(Run):
         self.checker.files_removed(machine, path)
 
     def begins_again(self, machine: Machine) -> None:
-        """Handle a broker whose disk is an older copy for it."""
+        """Handle a broker whose disk is recognised as an older copy."""

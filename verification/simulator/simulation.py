@@ -1,4 +1,4 @@
-"""One run: a cluster, its clients and its faults, from the first start to the result.
+"""Carries out one run of a cluster with clients and faults, from the first start to the result.
 
 Decides: the phases of a run. Read ``event_loop`` for time, ``machine`` for the state after a crash,
 ``checker`` for the checks after every step, ``convergence`` for the checks at the end.
@@ -44,7 +44,7 @@ SETUP_S = 30.0  # without faults
 
 
 class Simulation(SimulatedCluster):
-    """One seed's run, with clients and faults."""
+    """The run of one seed, with clients and faults."""
 
     def __init__(self, seed: int, odds: Odds | None = None, **options: Unpack[RunOptions]) -> None:
         super().__init__(seed, odds, **options)
@@ -72,7 +72,7 @@ class Simulation(SimulatedCluster):
             machine.syncs.on_synced = partial(self.faults.synced, machine)
 
     def add_machine(self, node: NodeId) -> Machine:
-        """Add a machine, and report its syncs to the faults."""
+        """Add a machine whose syncs are reported to the faults."""
         machine = super().add_machine(node)
         machine.syncs.on_synced = partial(self.faults.synced, machine)
         return machine
@@ -80,7 +80,7 @@ class Simulation(SimulatedCluster):
     # Events of machines and checkers.
 
     def made(self, machine: Machine, broker: Broker) -> None:
-        """Subscribe all parts to the metadata of a new broker."""
+        """Subscribe all parts of the run to the metadata of a new broker."""
         super().made(machine, broker)
         for part in self.parts:
             broker.controller.subscribe(part.shown)
@@ -92,7 +92,7 @@ class Simulation(SimulatedCluster):
             part.changed(record, replica, group)
 
     def began(self, machine: Machine, process: Process) -> None:
-        """Report a machine that is on to the scenarios."""
+        """Report a machine with a new process to the scenarios."""
         super().began(machine, process)
         for part in self.parts:
             part.began(machine)
@@ -111,7 +111,7 @@ class Simulation(SimulatedCluster):
         self.faults.start_again()
 
     def begins_again(self, machine: Machine) -> None:
-        """Report a broker on an older copy to the scenarios."""
+        """Report a broker whose disk is recognised as an older copy to the scenarios."""
         for part in self.parts:
             part.begins_again(machine)
 
@@ -151,7 +151,7 @@ class Simulation(SimulatedCluster):
         )
 
     async def live(self) -> None:
-        """Run the phase with faults, then healing, then the final checks."""
+        """Run the phase with faults, then heal the faults, then run the final checks."""
         self.faults.replay()
         for machine in self.machines:
             machine.start()
@@ -214,7 +214,7 @@ class Simulation(SimulatedCluster):
         return clients
 
     async def _make_topics(self, config: dict[str, int | str]) -> None:
-        """Create the topics of the run; ``__offsets`` may be created by its first users, as in production."""
+        """Create the topics of the run; ``__offsets`` is created by its first users, as in production."""
         odds = self.odds
         for part in self.parts:
             await part.prepared()
@@ -230,9 +230,9 @@ class Simulation(SimulatedCluster):
             await self.make_topic(topic.name, topic.partitions, 3, **topic.config)
 
     async def make_topic(self, name: str, partitions: int, replicas: int, **config: int | str) -> None:
-        """Create a topic: the request is repeated until the topic exists.
+        """Create a topic; repeat the request until the topic exists.
 
-        ``config`` has underscores for dots.
+        The keys of ``config`` have underscores for dots.
         """
         client = Client(self, "admin")
         settings: dict[str, int | str] = {"segment.bytes": self.odds.segment_bytes}
@@ -259,6 +259,6 @@ class Simulation(SimulatedCluster):
 
 
 def run(seed: int, odds: Odds | None = None, **options: Unpack[RunOptions]) -> Result:
-    """Run one seed, from beginning to end."""
+    """Run one seed, from the first start of brokers to the result."""
     with gc_off(collects=True):
         return Simulation(seed, odds, **options).run()

@@ -1,4 +1,4 @@
-"""Many seeds on all cores, with results in the order of the seeds.
+"""Runs many seeds on all CPU cores, with results in the order of the seeds.
 
 Decides: which process runs which seeds. A process runs a few seeds and then ends, since this is cheaper than
 garbage collection.
@@ -19,19 +19,19 @@ from verification.simulator.result import Result
 T = TypeVar("T")
 
 WORK: Final = {CORE: 1, LOG: 1, GROUPS: 1, BROKERS_LONG: 40}
-"""The relative durations of a seed of these levels."""
+"""The relative durations of one seed of these levels."""
 WORK_OF_BROKERS: Final = 12
-"""The duration of a seed of any other level, each of which runs whole brokers."""
+"""The relative duration of one seed of any other level; they all run whole brokers."""
 WORK_A_PROCESS: Final = 30
 
 
 def sweep(seeds: Iterable[Seed], jobs: int) -> Iterator[Result]:
-    """Yield each seed's result."""
+    """Run the seeds in ``jobs`` processes; yield their results in order."""
     return spread(_run, seeds, jobs)
 
 
 def spread(work: Callable[[Seed], T], seeds: Iterable[Seed], jobs: int) -> Iterator[T]:
-    """Yield the results of ``work``, in the order of the seeds."""
+    """Call ``work`` for each seed, in ``jobs`` processes; yield the results in the order of the seeds."""
     if jobs == 1:
         yield from map(work, seeds)
         return
@@ -43,7 +43,7 @@ def spread(work: Callable[[Seed], T], seeds: Iterable[Seed], jobs: int) -> Itera
 
 
 def last_line(results: Sequence[Result]) -> str:
-    """Return the summary, for scripts."""
+    """Return a summary of the results in one line, for scripts."""
     trace = 0
     for result in results:
         trace = crc32(f"{result.name} {result.trace}".encode(), trace)

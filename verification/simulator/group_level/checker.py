@@ -1,4 +1,4 @@
-"""Checks of one group: of its committed records, and of the answers to its members."""
+"""Checks the committed records of one group, and the answers to its members."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ SETTLES = "C7 a group without faults settles"
 
 Target = tuple[str, int]
 Position = tuple[OffsetKey, str, int, int]
-"""The effect of a commit: a key, the member and its generation, and the offset."""
+"""A commit of an offset: the offset's key, the member and its generation, and the offset."""
 
 
 class GroupChecker:
-    """Sees every committed record in order, and every answer."""
+    """Checks every committed record of the group, in order, and every answer to a member."""
 
     def __init__(self, group: str) -> None:
         self._group = group
@@ -58,7 +58,7 @@ class GroupChecker:
             self._commits.seen((key, value.member_id, value.generation, value.offset))
 
     def sends(self, request: Request) -> None:
-        """Note a request that is about to be sent, once."""
+        """Note a request before it is first sent."""
         for position in _positions(request):
             self._commits.sends(position)
 
@@ -73,7 +73,7 @@ class GroupChecker:
             raise Broken(TOLD, f"{member} gets generation {reply.generation}, but is not a member of it")
 
     def subscribed(self, member: str, generation: int, topics: tuple[str, ...]) -> None:
-        """Check the topics with which a member has joined, by the answer."""
+        """Note the topics to which a member subscribed when it joined, once the join is answered."""
         written = self._topics.get((generation, member))
         if written != topics:
             raise Broken(TOLD, f"{member} joins {generation} with {topics}; the log has {written}")
@@ -85,7 +85,7 @@ class GroupChecker:
             raise Broken(TOLD, f"{member} gets {reply}, its plan is {plan}")
 
     def acknowledged(self, member: str, generation: int, target: Target, offset: int) -> None:
-        """Check an acknowledged commit."""
+        """Check that an acknowledged commit of an offset is committed."""
         found = self.state.offsets.get(self._group, {}).get(target)
         if found is None or (found.generation == generation and found.offset < offset):
             raise Broken(KEPT, f"{member} committed {offset} in {generation}; the log has {found}")
@@ -121,8 +121,8 @@ class GroupChecker:
             self._check_same_owners(before, after)
 
     def _check_same_owners(self, before: Group, after: Group) -> None:
-        """Check that a plan does not change, except for members that leave, and static members that are
-        replaced.
+        """Check that the plan of a generation does not change, except when members leave or static
+        members are replaced.
         """
         plans = [sorted(member.assignment.items()) for member in before.members.values()]
         for member_id, member in after.members.items():
@@ -142,7 +142,9 @@ class GroupChecker:
             raise Broken(NEVER_FALLS, f"{target}: {known.offset}, then {value.offset}")
 
     def settled(self, living: set[str], targets: set[Target]) -> None:
-        """Check at the end that all running members belong to the group, and together own all partitions."""
+        """Check at the end that all running members belong to the group, and that together they own all
+        partitions.
+        """
         group = self.group
         owned = {
             (topic, number)

@@ -1,4 +1,6 @@
-"""One run of a group: members and coordinators on one line of time, a phase without faults, then checks."""
+"""Runs one group: members and coordinators with faults, then a phase without faults, then the final
+checks.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,13 @@ TICK_MS: Final = 50
 FAULTS: Final = {"fail over": 4, "pause": 3, "crash": 2, "leave": 1, "join": 2, "partitions": 1}
 """Kinds of faults, with their relative frequency."""
 ANSWER_LOST: Final = "answer lost"
-"""The kind of a fault beside them, at any time."""
+"""The kind of the fault that an answer is lost; it happens at any time, beside the drawn faults."""
 
 
 class _Coordinator:
-    """One coordinator in its epoch. Its appends commit in order, unless it is deposed before."""
+    """A coordinator of the group, during one epoch. Its appends commit in order, unless it is
+    deposed before.
+    """
 
     def __init__(self, life: GroupLife) -> None:
         self._life = life
@@ -65,7 +69,7 @@ class _Coordinator:
         self.carry_out()
 
     def tick(self) -> None:
-        """Handle the passing of time."""
+        """Let the coordinator act on timers that are due."""
         life = self._life
         if self.coordination.next_deadline_ms() <= life.now_ms:
             self.coordination.tick(life.now_ms, WALL_MS + life.now_ms)
@@ -73,8 +77,8 @@ class _Coordinator:
             self.carry_out()
 
     def carry_out(self) -> None:
-        """Carry out outputs: answers wait for the records before them, and a deposed coordinator commits no
-        more records.
+        """Carry out the core's outputs. Answers wait until the records before them are committed; a deposed
+        coordinator commits no more records.
         """
         self.pending += self.coordination.take()
         while self.pending and not isinstance(wanted := self.pending[0], Write):
@@ -114,7 +118,7 @@ class _Coordinator:
 
 
 class GroupLife:
-    """One run of a group; call ``run`` once."""
+    """One run of a group; ``run`` may be called once."""
 
     def __init__(self, seed: int, odds: GroupOdds | None = None, *, keeps_lines: bool = False) -> None:
         self.odds = odds or GroupOdds.drawn(random.Random(f"{seed} odds"))
@@ -136,11 +140,13 @@ class GroupLife:
         self.members = [self._new_member() for _ in range(self.odds.members)]
 
     def drawn(self, mean_ms: int) -> int:
-        """Draw a random time."""
+        """Draw a random duration in milliseconds with this mean."""
         return 1 + int(self.rng.expovariate(1.0) * mean_ms)
 
     def planning_ms(self) -> int:
-        """Draw the time of a plan: mostly less than the time of a message, and sometimes a second."""
+        """Draw the duration of planning in milliseconds: mostly shorter than a message takes, sometimes a
+        second.
+        """
         return self._plans.choice((0, 0, 0, 1_000))
 
     def after(self, milliseconds: int, event: Callable[[], None]) -> None:
@@ -165,13 +171,13 @@ class GroupLife:
                 raise Broken(SETTLES, f"{member.name} is in {member.generation}")
 
     def commit(self, rows: tuple[tuple[Key, Value | None], ...]) -> None:
-        """Commit records."""
+        """Append rows to the committed records of the group."""
         for key, value in rows:
             self.trace.note(None, f"{key} {value}")
             self.checker.committed(key, value)
 
     def send(self, member: Member, request: Request) -> None:
-        """Send a request: once, twice, or once more much later; sometimes to a deposed coordinator."""
+        """Send a request once; or twice; or again much later; sometimes to a deposed coordinator."""
         copies = [self.drawn(self.odds.delay_ms)]
         if not self._is_quiet:
             if self.rng.random() < self.odds.doubled:
@@ -182,7 +188,7 @@ class GroupLife:
             self.after(delay_ms, lambda: self._arrive(member, request))
 
     def send_answer(self, member: Member, request: Request, reply: object) -> None:
-        """Send an answer; it may be lost."""
+        """Send an answer to a member; the answer may be lost."""
         if isinstance(reply, RaftlogError):
             self.checker.refused(request, reply)
         if not self._is_quiet and self.rng.random() < self.odds.lost:
@@ -229,8 +235,8 @@ class GroupLife:
         self.after(self.drawn(self.odds.fault_every_ms), self._fault)
 
     def _fail_over(self) -> None:
-        """Replace the coordinator: some of its pending writes may be committed, and the next one begins from
-        that state.
+        """Replace the coordinator. Some of its pending appends may still be committed; the next coordinator
+        begins with the committed state.
         """
         old = self._coordinator
         old.is_deposed = True
@@ -242,14 +248,14 @@ class GroupLife:
         self._coordinator = _Coordinator(self)
 
     def _pause(self) -> None:
-        """Pause a process, as SIGSTOP does: answers that arrive during the pause are lost."""
+        """Pause a member's process, as SIGSTOP does; answers that arrive during the pause are lost."""
         member = self._any()
         if member is not None:
             member.paused_until_ms = self.now_ms + self.drawn(self.odds.session_ms)
 
     def _crash(self) -> None:
-        """Crash a member. A static member returns with another id, others with another one, with their own,
-        or not.
+        """Crash a member. A static member returns with a new member id. Other members return with a new id,
+        return with their former id, or stay away.
         """
         member = self._any()
         if member is None:
@@ -291,7 +297,7 @@ class GroupLife:
 
 
 def run_group(seed: int, odds: GroupOdds | None = None, *, keeps_lines: bool = False) -> Result:
-    """Run one seed, from the first join to the result."""
+    """Run one seed, from the first join of a member to the result of the checks."""
     life = GroupLife(seed, odds, keeps_lines=keeps_lines)
     violations: tuple[Violation, ...] = ()
     with gc_off():

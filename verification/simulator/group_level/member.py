@@ -1,6 +1,4 @@
-"""A member of a group, which behaves as a client: it sends one request at a time, and repeats the request
-until it is answered.
-"""
+"""Simulates a member of a group: it sends one request at a time, and repeats it until it is answered."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ Send = Callable[["Member", Request], None]
 def identity(
     last: Member | None, names: Iterator[int], odds: GroupOdds, rng: random.Random
 ) -> tuple[str, str]:
-    """Return the member id and the instance id of a new process, which may take the place of one that
-    crashed.
-    """
+    """Return the member id and the instance id of a new process, which may replace a process that crashed."""
     name = f"m{next(names)}"
     if last is not None and last.instance:
         return name, last.instance
@@ -51,8 +47,8 @@ def identity(
 
 
 class Member:
-    """One member. ``send`` passes a request to the coordinator; ``answered`` is called at most once
-    for each.
+    """One member. ``send`` sends a request to the coordinator; ``answered`` is called at most once for each
+    request.
     """
 
     def __init__(
@@ -80,19 +76,19 @@ class Member:
 
     @property
     def next_ms(self) -> int:
-        """The time of the next call of ``act``."""
+        """The time of the next call of ``act``, in milliseconds."""
         due_ms = self._next_ms if self._waits_for is None else self._repeat_ms
         return max(due_ms, self.paused_until_ms)
 
     def act(self, now_ms: int) -> None:
-        """Send the next request, or the last one again."""
+        """Send the next request, or repeat the request that is not answered yet."""
         if self._waits_for is None:
             self._waits_for = self._next_request()
         self._repeat_ms = now_ms + ANSWER_MS
         self._send(self, self._waits_for)
 
     def leave(self) -> None:
-        """Give up the request under way, and leave the group with the next request."""
+        """Abandon the pending request, and leave the group with the next request."""
         self._is_leaving = True
         self._waits_for = None
         self._next_ms = 0
@@ -141,7 +137,7 @@ class Member:
         self._repeat_ms = self._next_ms
 
     def _take(self, assignment: dict[str, tuple[int, ...]]) -> None:
-        """Use the partitions of this generation."""
+        """Own the partitions that the coordinator assigned in this generation."""
         self.assignment = assignment
         known = self._checker.state.offsets.get(GROUP, {})
         for number in assignment.get(TOPIC, ()):
@@ -176,7 +172,7 @@ class Member:
         return Heartbeat(group=GROUP, member_id=self.name, generation=self.generation, wait_ms=wait_ms)
 
     def check(self, request: Request, reply: Reply | RaftlogError) -> None:
-        """Pass an answer to the checker: the state in it must be committed."""
+        """Let the checker compare an answer with the committed state."""
         if isinstance(reply, Joined):
             self._checker.joined(self.name, reply)
             if self._odds.changes and isinstance(request, Join):
@@ -190,7 +186,7 @@ class Member:
 
 
 def _plan(joined: Joined) -> Plan:
-    """Make a plan in turn, as a leader does that makes its own plan."""
+    """Compute the assignment of a generation, as a member does that leads a group with its own assignor."""
     plan: dict[str, dict[str, tuple[int, ...]]] = {info.member_id: {} for info in joined.members}
     for topic, count in joined.partition_counts.items():
         names = sorted(info.member_id for info in joined.members if topic in info.topics)

@@ -1,4 +1,4 @@
-"""The random parameters of one run of the group level."""
+"""Draws the random parameters of one run of a group's coordinator alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOdds:
-    """Probabilities are per request, times in milliseconds."""
+    """The random parameters: probabilities are per request, times are in milliseconds."""
 
     members: int
     partitions: int
@@ -54,8 +54,8 @@ class GroupOdds:
 
     @classmethod
     def drawn_for_brokers(cls, rng: random.Random) -> Self:
-        """Draw the parameters for a run of whole brokers: their own faults stop coordinators, and a run is
-        short.
+        """Draw the parameters for a run of whole brokers. Such a run is short, and its own faults stop
+        coordinators.
         """
         return replace(
             cls._drawn(rng),

@@ -1,8 +1,8 @@
-"""A healed group without some members. The group becomes quiescent, and sends the members what they lack when
-they return.
+"""Lets some members of a healed group be absent. The group becomes quiescent, and must send returning members
+the entries that they lack.
 
 Decides: who is absent and why, the events during the absence, and the state in which each member returns. No
-client sends a request once they have returned: only reports about peers can unquiesce the group.
+client sends a request after their return: only reports about reachable peers can end the quiescence.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class _Absent:
 
 
 def absence(group: Group, seed: int) -> None:
-    """Remove a minority of the voters, and any learners, for a while; the group is quiescent before."""
+    """Make a minority of the voters, and any number of learners, absent for a while; the group is quiescent
+    before.
+    """
     rng = random.Random(f"{seed} absence")
     absent = _chosen(group, rng)
     if not absent:
@@ -82,7 +84,9 @@ def _others(group: Group, node: NodeId) -> list[NodeId]:
 
 
 def _work(group: Group, rng: random.Random) -> None:
-    """Propose entries that the absent members lack; the log may not have them any more when these return."""
+    """Propose entries that the absent members lack. The log may not have these entries any more when they
+    return.
+    """
     for _ in range(rng.choice((0, 0, 1, 4))):
         leader = group.leader()
         if leader is not None:
@@ -97,7 +101,7 @@ def _work(group: Group, rng: random.Random) -> None:
 
 
 def _trouble(group: Group, gone: set[NodeId], rng: random.Random) -> None:
-    """Inject an event, or none, into a group that is quiescent without some of its members."""
+    """Inject at most one event into a group that is quiescent without some of its members."""
     leader = group.leader()
     assert leader is not None
     membership = leader.core.membership
@@ -133,7 +137,7 @@ def _restart(group: Group, node: Node, gone: set[NodeId], rng: random.Random) ->
 
 
 def _cut_for_a_while(group: Group, one: NodeId, two: NodeId, rng: random.Random) -> None:
-    """Cut one direction or both; both ends notice, and the links work again."""
+    """Cut one or both directions between two nodes; both ends notice, and the links work again later."""
     group.trace.note(one, f"is cut off from {two}")
     links = {link for link in ((one, two), (two, one)) if rng.random() < 0.7}
     group.broken |= links
@@ -147,7 +151,9 @@ def _cut_for_a_while(group: Group, one: NodeId, two: NodeId, rng: random.Random)
 
 
 def _return(group: Group, absent: _Absent, rng: random.Random) -> None:
-    """Return a node, perhaps with an empty disk; or close it, as a broker does, if it is not a member now."""
+    """Let a node return, sometimes with an empty disk; if it is no longer a member, close its replica, as a
+    broker does.
+    """
     node = group.nodes[absent.id]
     group.run(rng.choice((0, 0, 5, 60)))
     if absent.id not in group.checker.membership.members:
@@ -169,7 +175,7 @@ def _return(group: Group, absent: _Absent, rng: random.Random) -> None:
 
 
 def _lose_the_leader(group: Group, returned: NodeId, rng: random.Random) -> None:
-    """Crash the leader; only a member that has just returned notices at first."""
+    """Crash the leader. At first only a member that has just returned notices the crash."""
     leader = group.leader()
     if leader is None or leader.id == returned:
         return

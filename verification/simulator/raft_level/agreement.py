@@ -1,4 +1,4 @@
-"""The check that all members of a group hold equal logs and are quiescent."""
+"""Checks that all members of a group hold equal logs and are quiescent."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from verification.simulator.result import Broken
 def disagreement(
     group: Group, absent: Set[NodeId] = frozenset(), *, may_have_tails: bool = False
 ) -> Broken | None:
-    """Return the first disagreement of the members that are not absent, or None.
+    """Describe the first difference between members that are not absent; None if they agree.
 
-    A follower that ``may_have_tails`` keeps uncommitted entries until the leader has others in their place.
+    With ``may_have_tails``, a follower may have uncommitted entries after the end of the leader's log.
     """
     leader = group.leader()
     if leader is None or leader.id in absent:

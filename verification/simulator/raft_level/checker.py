@@ -1,8 +1,9 @@
-"""The checker of one group: checks the guarantees of Raft from outside, after every step.
+"""Checks the guarantees of Raft in one group, from outside, after every step.
 
-The checker sees all disks at once and stores all committed entries. Quorums are counted by the membership
-of the committing leader, on the disks. The numbers are those of ``docs/invariants.md``;
-``log.Lineage`` checks every append for I3, which makes each check here a comparison of two terms.
+The checker sees all disks at once and stores all committed entries. Whether a quorum has an entry is judged
+by the disks and by the membership of the committing leader. Invariants are numbered as in
+``docs/invariants.md``; ``log.Lineage`` checks every append for I3, so each check here only compares two
+terms.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from verification.simulator.result import Broken
 
 
 class Checker:
-    """The history of one group. Every method raises ``Broken`` for a violation."""
+    """The checker of one group, with its history. Every method raises ``Broken`` for a violation."""
 
     def __init__(
         self, nodes: Mapping[NodeId, Node], initial_membership: Membership, lineage: Lineage
     ) -> None:
-        """``nodes`` are checked repeatedly; ``initial_membership`` precedes the first entry."""
+        """``nodes`` are the nodes to check; ``initial_membership`` is in force before the first entry."""
         self.nodes = nodes
         self.initial_membership = initial_membership
         self.leaders: dict[Term, NodeId] = {}
@@ -46,12 +47,12 @@ class Checker:
 
     @property
     def membership(self) -> Membership:
-        """The newest committed membership."""
+        """The newest committed membership of the group."""
         return self.committed.membership_at(len(self.committed) - 1, self.initial_membership)
 
     def role(self, node: Node, change: RoleChange) -> None:
-        """Check for one leader per term (I2), with its term on disk (I7) and all entries committed before it
-        (I4).
+        """Check a new leader: it is the only one of its term (I2), its term is on disk (I7), and it has all
+        entries committed in earlier terms (I4).
         """
         if change.role is not Role.LEADER:
             return
@@ -68,8 +69,8 @@ class Checker:
             raise Broken("I16 only voters lead", where)
 
     def commit(self, node: Node, commit_index: Index) -> None:
-        """Check that committed entries are one history (I1), on the disks of a quorum (I6), ended by the
-        leader's term (I8).
+        """Check a new commit index: committed entries never differ (I1) and are on the disks of a quorum
+        (I6); the newest is of the leader's term (I8).
         """
         where = f"node {node.id} commits {commit_index} in term {node.core.term}"
         known = len(self.committed)
@@ -88,7 +89,9 @@ class Checker:
         self.held(f"as {where}")
 
     def held(self, when: str) -> None:
-        """Check that committed entries stay on a quorum's disks (I6), whenever a disk has changed."""
+        """Check that committed entries are still on the disks of a quorum (I6); called whenever a disk has
+        changed.
+        """
         newest = len(self.committed) - 1
         holders = {node.id for node in self.nodes.values() if self._holds(node, newest)}
         if not all(len(holders & half) > len(half) // 2 for half in self.deciders.halves):
@@ -96,16 +99,16 @@ class Checker:
             raise Broken("I6 durable quorum", detail)
 
     def _holds(self, node: Node, newest: int) -> bool:
-        """Return whether the node has all committed entries; until it has rejoined, its lost logs
-        count, too.
+        """Return whether the node has all committed entries. While the node rejoins, its lost logs count as
+        its entries, too.
         """
         disk = node.disk
         lost = disk.lost if disk.has_lost else ()
         return any(log.is_equal_up_to(newest, self.committed) for log in (disk.log, *lost))
 
     def sent(self, node: Node, to: NodeId, message: Message) -> None:
-        """Check a message: it follows the disk (I7), there is one vote per term (I28), rejoins are confirmed
-        (I45).
+        """Check a sent message: its facts are on the disk before (I7), a node votes once per term (I28), a
+        rejoin needs a confirmation (I45).
         """
         disk = node.disk
         if isinstance(message, HeartbeatReply):
@@ -133,24 +136,24 @@ class Checker:
             self._rejoins.answered(node, to, message)
 
     def opened(self, node: Node) -> None:
-        """Note that an incarnation of a replica begins."""
+        """Note that a new process of a replica has opened its log."""
         self._rejoins.began(node, len(self.committed))
 
     def forgot(self, node: NodeId) -> None:
-        """Note the new disk of a node. An unsuccessful candidacy of the node has ended with its incarnation
-        (I28).
-        """
+        """Note that a node has a new disk. A candidacy of the node that won no election has ended (I28)."""
         for (term, voter), candidate in list(self._votes.items()):
             if voter == candidate == node and term not in self.leaders:
                 del self._votes[term, voter]
 
     def deleted(self, node: NodeId) -> None:
-        """Note a removed replica whose removal is committed: its votes since then have no effect (I28)."""
+        """Note that a replica was removed and its removal is committed: votes that it sends later have no
+        effect (I28).
+        """
         for key in [key for key in self._votes if key[1] == node]:
             del self._votes[key]
 
     def _accept(self, node: Node, reply: AppendReply) -> None:
-        """Check that a follower that accepts an append has the leader's log up to the index it names
+        """Check that a follower that accepts an append has the leader's log up to the index in its response
         (I26).
         """
         leader = self.nodes.get(self.leaders.get(reply.term, node.id))
@@ -183,14 +186,18 @@ class Checker:
             raise Broken("I23 a leader without a majority steps down", detail)
 
     def refuse(self, node: Node, refused: Refused, now: int, election_ticks: int) -> None:
-        """Check that a leader that cannot transfer leadership accepts proposals again (I24)."""
+        """Check that a leader whose transfer of leadership does not complete accepts proposals again in time
+        (I24).
+        """
         waits = now - node.transfer_asked
         if refused.reason is RefusalReason.TRANSFERRING and waits > election_ticks + 1:
             detail = f"node {node.id} refuses {refused.token}, {waits} steps after it was asked"
             raise Broken("I24 a transfer ends", detail)
 
     def write(self, node: Node, write: Write) -> None:
-        """Check that a leader changes the membership one safe step at a time (I16)."""
+        """Check that a leader changes the membership in single safe steps: consecutive memberships share
+        quorums (I16).
+        """
         log, initial_membership = node.log, node.disk.initial_membership
         changes = [span for span in write.spans if span.membership is not None]
         if node.core.role is not Role.LEADER:
@@ -205,7 +212,7 @@ class Checker:
                 raise Broken("I16 one change at a time", f"node {node.id}: {earlier[-1]} and {span.first}")
 
     def step(self, node: Node) -> None:
-        """Check the relations between a core, its log and its disk, after every step (I5, I16)."""
+        """Check that a core, its log and its disk agree with one another, after every step (I5, I16)."""
         core, log = node.core, node.log
         commit_index, durable_index, last = core.commit_index, core.writes.durable_index, len(log) - 1
         if core.terms.last_index != last:
@@ -249,11 +256,13 @@ class Checker:
 
 @cache
 def intersect(one: Membership, other: Membership) -> bool:
-    """Return whether every quorum of one shares a voter with every quorum of the other, by enumeration."""
+    """Return whether every quorum of one membership shares a voter with every quorum of the other, by
+    enumeration.
+    """
     return all(first & second for first, second in product(_quorums(one), _quorums(other)))
 
 
 def _quorums(membership: Membership) -> Iterable[frozenset[NodeId]]:
-    """Return the smallest sets of voters that decide."""
+    """Return the smallest sets of voters that are a quorum."""
     majorities = [combinations(sorted(half), len(half) // 2 + 1) for half in membership.halves]
     return [frozenset().union(*chosen) for chosen in product(*majorities)]

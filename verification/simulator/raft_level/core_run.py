@@ -1,4 +1,4 @@
-"""One run of the bare core: faults, then healing, and the final checks."""
+"""Runs one seed of bare cores: a phase with faults, then healing and the final checks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def run_core(
     schedule: Schedule | None = None,
     keeps_lines: bool = False,
 ) -> Result:
-    """Run one seed, from the first step to the result. With a ``schedule`` exactly those faults happen."""
+    """Run one seed, from the first step to the result. With a ``schedule`` exactly the scheduled faults
+    happen.
+    """
     size = SIZES[seed % len(SIZES)]
     group = Group(size, seed, odds, spares=SPARES, keeps_lines=keeps_lines)
     Requests(group, seed)
@@ -61,8 +63,8 @@ def run_core(
 
 
 def check_recovery(group: Group, seed: int) -> None:
-    """Check that after healing the group commits again, agrees, becomes quiescent, and survives its
-    leader.
+    """Check that after healing the group commits again, its members agree and become quiescent, and it
+    survives the loss of its leader.
     """
     before = len(group.checker.committed)
     group.heal()
@@ -90,14 +92,14 @@ def check_recovery(group: Group, seed: int) -> None:
 
 
 def _enough_steps(group: Group) -> int:
-    """Return enough steps for a few split votes; the duration of each is a setting."""
+    """Return a number of steps that is enough for a few split votes; it follows from the election timeout."""
     election_ticks: int = group.settings["election_ticks"]
     return COMMITS_WITHIN_STEPS + 4 * election_ticks
 
 
 def _lose_a_minority(group: Group) -> None:
-    """Stop the leader and others permanently while all are quiescent: the others are notified, and
-    continue.
+    """Stop the leader and some other members permanently while all are quiescent. The remaining members are
+    notified, and must continue.
     """
     leader = group.leader()
     assert leader is not None

@@ -1,7 +1,7 @@
-"""Faults of a group of bare cores, at random times and at critical moments.
+"""Injects faults into a group of bare cores, at random times and at critical moments.
 
-Decides: which fault is injected when, and its effect. A moment is a quarter of a step: faults are injected
-between two rounds of deliveries. With a schedule exactly those faults are injected, at their moments.
+Decides: which fault is injected when, and its effect. A moment is a quarter of a step; faults are injected
+between two rounds of deliveries. With a schedule exactly the scheduled faults are injected, at their moments.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ from verification.simulator.raft_level.reachability import tell_end, tell_loss, 
 from verification.simulator.schedule import Fault, Schedule
 
 NO_FAULTS: Final = frozenset({"change membership", "cut prefix"})
-"""Requests that are injected like faults and are not counted."""
+"""Requests that are drawn and injected as faults are, but are not counted as faults."""
 
 DEPOSED_STEPS: Final = 80  # within which another one is elected, or the leader is heard again
 
 Strike = Callable[[random.Random, Node], bool]
-"""Result of a fault: true if it had an effect. Only such faults are counted."""
+"""A function that injects a fault; returns true if it had an effect. Faults without effect are not counted.
+"""
 
 
 class CoreFaults(FaultPoints):
-    """Injects faults until ``heal``."""
+    """Injects faults until ``heal`` is called."""
 
     def __init__(self, group: Group, seed: int, schedule: Schedule | None) -> None:
         self.counts: Counter[str] = Counter()
@@ -87,11 +88,13 @@ class CoreFaults(FaultPoints):
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds of faults that are counted; a run draws some of them."""
+        """The kinds of faults that are counted, of which a run draws some."""
         return frozenset(self._strikes) - NO_FAULTS
 
     def truncates(self, node: Node) -> None:
-        """Handle a disk that is about to lose the end of its log to a leader's other entries."""
+        """Handle a disk that is about to lose the end of its log, because the leader has other
+        entries there.
+        """
         if self._makes_copies:
             self._copies.make(node)
             self.aim(OLDER_TAIL, node)
@@ -105,13 +108,15 @@ class CoreFaults(FaultPoints):
         self._aims.clear()
 
     def aim(self, kind: str, node: Node) -> None:
-        """Inject a fault, perhaps, at a critical moment for this node."""
+        """Inject a fault of a kind into this node at a critical moment, with the probability of the kind."""
         chance = self._odds.aimed.get(kind)
         if chance and self._rng.random() < chance:
             self._aims.append((kind, node.id))
 
     def pass_moment(self, moment: int, *, is_first: bool) -> None:
-        """Inject the faults of this moment; timed faults are injected at the first moment of a step."""
+        """Inject the faults of this moment; faults at random times are injected at the first moment of a
+        step.
+        """
         if is_first and self._makes_copies:
             self._copies.step()
         if self._planned is not None:
@@ -146,7 +151,7 @@ class CoreFaults(FaultPoints):
         return True
 
     def _absent(self, rng: random.Random, node: Node) -> bool:
-        """Stop a node for long without requests: the others may become quiescent without it."""
+        """Stop a node for long, while no requests are sent: the others may become quiescent without it."""
         group, steps = self._group, rng.randint(60, 160)
         if rng.random() < 0.3:
             group.feed(node, Campaign())
@@ -176,7 +181,9 @@ class CoreFaults(FaultPoints):
         return True
 
     def _unreachable(self, rng: random.Random, node: Node) -> bool:
-        """Break a connection, often a leader's and mostly with messages in flight; one side is notified."""
+        """Break a connection, often of a leader, mostly with messages in flight; only one side is
+        notified.
+        """
         node = (self._group.leader() if rng.random() < 0.5 else None) or node
         peer = self._other(rng, node)
         if peer is not None:
@@ -199,7 +206,7 @@ class CoreFaults(FaultPoints):
         return rng.choice(others) if others else None
 
     def _replay(self, rng: random.Random, node: Node) -> bool:
-        """Deliver old messages again, as late copies."""
+        """Deliver old messages again, as a network does that delivers copies late."""
         again = self._group.remembered.drawn(rng, rng.choice((1, 3, 10)))
         for sender, to, message in again:
             receiver = self._group.nodes[to]
@@ -213,7 +220,7 @@ class CoreFaults(FaultPoints):
         return True
 
     def _cut_links(self, rng: random.Random, node: Node) -> bool:
-        """Isolate a side, or the leader with a few others, or cut single directions."""
+        """Isolate some nodes, perhaps the leader with a few followers, or cut single directions."""
         group, ids = self._group, sorted(self._group.nodes)
         leader = group.leader()
         match rng.randrange(5):
@@ -233,7 +240,9 @@ class CoreFaults(FaultPoints):
         return bool(group.broken)
 
     def _slow_links(self, rng: random.Random, node: Node) -> bool:
-        """Slow some links: messages may arrive in a later leader epoch, perhaps of an unchanged leader."""
+        """Slow some links: a message may arrive in a later term, in which the leader may be the
+        former one.
+        """
         group, ids = self._group, sorted(self._group.nodes)
         steps_max = 5 * group.settings["election_ticks"]
         group.slow = {
@@ -249,7 +258,9 @@ class CoreFaults(FaultPoints):
         }
 
     def _change(self, rng: random.Random, node: Node) -> bool:
-        """Change the membership by one or two steps: in, up, down and out; or to a random one."""
+        """Change the membership by one or two steps: add, promote, demote or remove members; or request a
+        random membership.
+        """
         node = self._group.leader() or node
         now = node.core.membership
         if not self._rejoining() & now.all_voters <= node.core.status().rejoining.keys():
@@ -274,7 +285,7 @@ class CoreFaults(FaultPoints):
         return True
 
     def _cut_prefix(self, rng: random.Random, node: Node) -> bool:
-        """Remove some of the beginning of the log, as retention does."""
+        """Remove a part of the beginning of the log, as retention does."""
         settled = min(node.core.commit_index, node.core.durable_index)
         is_possible = settled > node.disk.snapshot.index
         if is_possible:
@@ -285,7 +296,7 @@ class CoreFaults(FaultPoints):
         return is_possible
 
     def _wipe(self, rng: random.Random, node: Node) -> bool:
-        """Delete a permanently removed replica; the next one on its node begins empty."""
+        """Delete a permanently removed replica; the next replica on its node begins with an empty disk."""
         group, committed = self._group, self._group.checker.committed
         if node.id in group.checker.membership.members or not len(node.log):
             return False
@@ -305,7 +316,7 @@ class CoreFaults(FaultPoints):
         return was_member
 
     def _forget(self, rng: random.Random, node: Node) -> bool:
-        """Replace a disk by an empty one, whatever its replica has voted for and acknowledged."""
+        """Replace a node's disk by an empty one, although its replica has voted and acknowledged entries."""
         group = self._group
         if not self._may_lose(node):
             return False
@@ -316,18 +327,18 @@ class CoreFaults(FaultPoints):
         return True
 
     def _restore(self, rng: random.Random, node: Node) -> bool:
-        """Replace a disk by an older copy of it."""
+        """Replace a node's disk by an older copy of it."""
         return self._copies.restore(rng, self._may_lose)
 
     def _restore_tail(self, rng: random.Random, node: Node) -> bool:
-        """Return the lost tail to a disk from an older copy, once the disk has the leader's entries."""
+        """Start the node on the copy of its disk from before a truncation, some steps later: the removed
+        entries are back.
+        """
         self._group.later(rng.randint(2, 15), lambda: self._copies.restore_of(node.id, rng, self._may_lose))
         return self._may_lose(node)
 
     def _depose(self, rng: random.Random, node: Node) -> bool:
-        """Let a leader append entries that no other node gets, and connect it again when another one
-        leads.
-        """
+        """Let a leader append entries that no other node gets; connect it again when another node leads."""
         group, leader = self._group, self._group.leader()
         if leader is None or leader.core.membership.voters <= {leader.id}:
             return False
@@ -349,8 +360,9 @@ class CoreFaults(FaultPoints):
     def _may_lose(self, node: Node) -> bool:
         """Return whether the disk of a node may lose votes and acknowledgements.
 
-        At most as many disks may lose them at a time as a group must survive: a minority of any membership
-        that may be in force, and of the next one: a learner may have caught up, and be about to vote.
+        Disks that have lost votes or acknowledgements must be a minority of any membership that may be in
+        force. They must also be a minority of the next membership: a learner that has caught up may be about
+        to vote.
         """
         group = self._group
         memberships = {group.checker.membership, group.checker.deciders}
@@ -368,7 +380,7 @@ class CoreFaults(FaultPoints):
 
 
 def empty_disk(group: Group, node: Node) -> Disk:
-    """The disk of a node in place of one with all that its replica has voted for and acknowledged."""
+    """Return an empty disk that takes the place of a disk with votes and acknowledgements."""
     initial_membership = NOBODY if group.checker.committed.changes else node.disk.initial_membership
     lost = node.disk.lost_with_it
     group.checker.forgot(node.id)

@@ -1,8 +1,8 @@
-"""A whole Raft group in memory: real cores, a bad network, slow disks, and a checker.
+"""Simulates a whole Raft group in memory: real cores, an unreliable network, slow disks, and a checker.
 
-The network drops, repeats and reorders; a disk finishes its writes later and in order, and a crash keeps
-finished writes only, plus some prefix of the current one. Snapshots may be lost in transfer. ``faults`` has
-the other faults, ``checker`` the checks.
+The network drops, repeats and reorders messages. A disk finishes writes later and in order; a crash keeps
+finished writes and some prefix of the current write. Snapshots may be lost in transfer. ``faults`` has all
+other faults, ``checker`` has the checks.
 """
 
 from __future__ import annotations
@@ -46,23 +46,27 @@ MESSAGES_PER_WRITE = 4  # to each node: news of the commit and its answer, both 
 
 
 class FaultPoints:
-    """Hooks for the faults of a group; these inject none."""
+    """Hooks for the faults of a group. This base class injects none."""
 
     def pass_moment(self, moment: int, *, is_first: bool) -> None:
-        """Inject the faults of this moment; timed faults are injected at the first moment of a step."""
+        """Inject the faults of this moment; faults at random times are injected at the first moment of a
+        step.
+        """
 
     def aim(self, kind: str, node: Node) -> None:
         """Handle a critical moment for this node."""
 
     def truncates(self, node: Node) -> None:
-        """Handle a disk that is about to lose the end of its log to a leader's other entries."""
+        """Handle a disk that is about to lose the end of its log, because the leader has other
+        entries there.
+        """
 
     def heal(self) -> None:
         """Inject no more faults from now on."""
 
 
 class Group:
-    """A group of ``size`` voters, with spare nodes; ``step`` lets one unit of time pass."""
+    """A group of ``size`` voters, and nodes that may become members; ``step`` lets one unit of time pass."""
 
     def __init__(
         self,
@@ -107,11 +111,11 @@ class Group:
 
     @property
     def on_the_wire(self) -> int:
-        """The number of messages in flight to nodes that are up."""
+        """The number of messages in flight to running nodes."""
         return sum(self.nodes[to].is_up for due in self._wire.values() for _, to, _ in due)
 
     def empty_log(self) -> Log:
-        """Return an empty log whose appends are compared with the appends to all other logs."""
+        """Return an empty log; each append to it is compared with the appends to all other logs."""
         return Log((), self._lineage)
 
     # Time
@@ -148,7 +152,7 @@ class Group:
             self.step()
 
     def later(self, steps: int, work: Callable[[], None]) -> None:
-        """Call a function at the beginning of a later step."""
+        """Call a function at the beginning of the step that follows after ``steps`` steps."""
         self._timers.setdefault(self.now + steps, []).append(work)
 
     def heal(self) -> None:
@@ -164,7 +168,7 @@ class Group:
             self.restart_from(node.id, node.disk)
 
     def retire(self) -> None:
-        """Stop permanently the nodes that are no longer members, and may not know it."""
+        """Permanently stop nodes that are no longer members: they may not know of their removal."""
         for node in list(self.nodes.values()):
             if node.id not in self.checker.membership.members:
                 node.is_up, node.is_retired = False, True
@@ -172,7 +176,7 @@ class Group:
     # Events
 
     def feed(self, node: Node, event: Input) -> None:
-        """Step one core and carry out its outputs."""
+        """Pass an event to one core, and carry out its outputs."""
         core = node.core
         if event is not TICK:
             node.note(event, self.now)
@@ -188,23 +192,25 @@ class Group:
             self.checker.step(node)
 
     def propose(self, node: Node, index_count: int) -> None:
-        """Propose a batch."""
+        """Propose a batch of ``index_count`` indexes at a node."""
         self.tokens += 1
         self.feed(node, Propose(Token(self.tokens), index_count))
 
     def read(self, node: Node) -> None:
-        """Request a read index."""
+        """Request a read index from a node."""
         self.tokens += 1
         node.reads[Token(self.tokens)] = Index(len(self.checker.committed) - 1)
         self.feed(node, ConfirmRead(Token(self.tokens)))
 
     def leader(self) -> Node | None:
-        """The leader of the newest term, if it is up."""
+        """The node that leads in the newest term, if it is up."""
         leading = [node for node in self.nodes.values() if node.is_up and node.core.role is Role.LEADER]
         return max(leading, key=lambda node: node.core.term, default=None)
 
     def crash(self, node: Node, rng: random.Random) -> None:
-        """Crash a node: it loses all data that was not durable; the current write may be partly done."""
+        """Crash a node. It loses all data that was not durable; any prefix of the current write may
+        be kept.
+        """
         node.is_up = False
         node.fetch = None
         if node.writes:
@@ -212,31 +218,31 @@ class Group:
         node.writes.clear()
 
     def restart_from(self, node_id: NodeId, disk: Disk, *, is_new: bool = False) -> None:
-        """Open a replica on a disk, unless it is open or permanently stopped."""
+        """Open a replica with a disk, unless the node is up or permanently stopped."""
         node = self.nodes[node_id]
         if is_new or not (node.is_up or node.is_retired):
             self._open(node_id, disk)
             self.trace.note(node_id, "starts empty" if is_new else "starts")
 
     def forget_messages(self, node: NodeId) -> None:
-        """Note that a replica's old incarnation and its connections have ended."""
+        """Note that the former process of a replica and its connections have ended."""
         self.remembered.forget(node)
         self.lose(node)
 
     def memberships_under_way(self) -> set[Membership]:
-        """Return the memberships in entries that are in flight to some node, or may be sent to it again."""
+        """Return the memberships in entries that are in flight to a node, or may be sent to it again."""
         sent = chain(self.remembered.of_kind(AppendRequest), *self._wire.values())
         requests = [message for _, _, message in sent if isinstance(message, AppendRequest)]
         spans = [span for request in requests for span in request.spans]
         return {span.membership for span in spans if span.membership is not None}
 
     def lose(self, *ends: NodeId) -> None:
-        """Lose the messages in flight from or to a node, or between two nodes."""
+        """Drop the messages in flight from or to a node, or between two nodes."""
         for due, items in self._wire.items():
             self._wire[due] = [item for item in items if not {*ends} <= {*item[:2]}]
 
     def check_membership(self, node: Node, index: Index) -> None:
-        """Check that a core knows the membership in force at an index."""
+        """Check that a core knows which membership is in force at an index."""
         expected = node.log.membership_at(index, node.disk.initial_membership)
         if node.core.membership_at(index) != expected:
             found = node.core.membership_at(index)
@@ -265,7 +271,9 @@ class Group:
         }
 
     def _install(self, node: Node, request: FetchSnapshot) -> None:
-        """Finish a transfer, or note its failure; the log is replaced if the core permits it."""
+        """Complete the transfer of a snapshot, or note its failure. The log is replaced if the core permits
+        it.
+        """
         leader, snapshot = self.nodes[request.leader], request.snapshot
         if node.core.commit_index >= snapshot.index or (
             not leader.is_up
@@ -403,9 +411,7 @@ class Group:
                     self._finish_write(node)
 
     def _finish_write(self, node: Node) -> None:
-        """Finish the oldest write in flight: it becomes durable, and the messages that wait for it
-        are sent.
-        """
+        """Finish the oldest write in flight: make it durable, and send the messages that wait for it."""
         write = node.writes.popleft()
         self.written += 1
         if write.truncate_from is not None:
@@ -418,7 +424,9 @@ class Group:
         self.faults.aim("after a sync", node)
 
     def _save_hard_state(self, node: Node) -> None:
-        """Save the term and vote, after earlier writes, while entries wait for space."""
+        """Save the term and the vote after all earlier writes; entries that wait for space are not written
+        yet.
+        """
         while node.writes and not node.writes[0].spans:
             self._finish_write(node)
         saved = node.save_hard_state()
@@ -429,7 +437,8 @@ class Group:
     def _send_all(self, node: Node, messages: Iterable[Envelope]) -> None:
         """Send messages of the current term only.
 
-        Messages of an earlier term are dropped: a vote may have been sent for a log without their entries.
+        Messages of an earlier term are dropped: the node may since have voted as if it had not acknowledged
+        their entries.
         """
         for envelope in messages:
             if envelope.message.term == node.core.term:

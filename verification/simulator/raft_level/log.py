@@ -1,7 +1,7 @@
-"""A minimal log and disk: the disk keeps only finished writes.
+"""Implements a minimal log and a minimal disk, which keeps only finished writes.
 
-A log has an entry for every index since the group was created, also below its log start: entries
-before ``snapshot`` are for the checker only.
+A log keeps an entry for every index since the group was created. Entries before ``snapshot`` are only for the
+checker: the replica does not use them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REJOINING = HardState(Term(0), None, is_rejoining=True)
 
 
 class Entry(NamedTuple):
-    """The entry at one index; entries of one index differ by term."""
+    """The entry at one index. Two entries at one index are equal if their terms are equal."""
 
     term: Term
     kind: EntryKind
@@ -37,9 +37,11 @@ class Entry(NamedTuple):
 
 
 class Lineage:
-    """Log matching, by induction (I3): an entry id names one entry and one predecessor, in all logs.
+    """Checks log matching by induction (I3): in all logs an entry id must belong to one entry with one
+    predecessor.
 
-    Every append is checked, so two logs are equal up to an index if they have equal terms there.
+    Every append is checked. So two logs are equal up to an index if their entries at this index have equal
+    terms.
     """
 
     def __init__(self) -> None:
@@ -53,7 +55,7 @@ class Lineage:
 
 
 class Log:
-    """Entries by index. ``changes`` are the indexes of those that carry a membership."""
+    """Entries by index. ``changes`` are the indexes of the entries that carry a membership."""
 
     __slots__ = ("_lineage", "changes", "entries")
 
@@ -78,7 +80,7 @@ class Log:
             before = entry.term
 
     def append(self, span: EntrySpan) -> None:
-        """Append the entries of a span, at their indexes."""
+        """Append the entries of a span at the span's indexes."""
         if span.first != len(self.entries):
             raise Broken("I9 no failed assertion", f"{span} does not follow {len(self.entries)} entries")
         is_change = span.kind is EntryKind.MEMBERSHIP
@@ -87,7 +89,7 @@ class Log:
         self.extend([Entry(span.term, span.kind, span.membership)] * (span.last - span.first + 1))
 
     def cut(self, first_removed: int) -> None:
-        """Remove all entries from an index on."""
+        """Remove the entry at an index, and all later entries."""
         del self.entries[first_removed:]
         while self.changes and self.changes[-1] >= first_removed:
             self.changes.pop()
@@ -100,7 +102,9 @@ class Log:
         return log
 
     def is_equal_up_to(self, index: int, other: Log) -> bool:
-        """Return whether both logs hold equal entries up to an index; see ``Lineage``."""
+        """Return whether both logs hold equal entries up to an index, which ``Lineage`` makes cheap to
+        decide.
+        """
         if index < 0:
             return True
         mine, theirs = self.entries, other.entries
@@ -127,7 +131,7 @@ class Log:
 
 @dataclass
 class Disk:
-    """The content of one node's disk: only finished writes survive."""
+    """The content of one node's disk, which keeps only finished writes."""
 
     hard_state: HardState = field(default_factory=lambda: HardState(Term(0), None))
     log: Log = field(default_factory=Log)
@@ -139,12 +143,12 @@ class Disk:
 
     @property
     def has_lost(self) -> bool:
-        """Return whether votes and entries are missing, which counts for the node only once it rejoins."""
+        """Return whether the disk lacks votes and entries of its node, so that the node must rejoin."""
         return self.hard_state.is_rejoining or self.is_older_copy
 
     @property
     def lost_with_it(self) -> list[Log]:
-        """Return the entries that a node lacks once another disk takes the place of this one."""
+        """Return the logs whose entries the node lacks once another disk takes the place of this disk."""
         return [*(self.lost if self.has_lost else ()), self.log]
 
     def image(self) -> Disk:
@@ -152,12 +156,12 @@ class Disk:
         return dataclasses.replace(self, log=self.log.copy(), lost=[*self.lost], is_older_copy=False)
 
     def begin_again(self) -> None:
-        """Mark this disk as an older copy: at the next start the node rejoins, with its remaining data."""
+        """Mark the disk as an older copy: at the next start the node rejoins with the entries on the disk."""
         self.is_older_copy = False
         self.hard_state = replace(self.hard_state, is_rejoining=True)
 
     def keep(self, write: Write, *, spans: bool = True, truncation: bool = True) -> None:
-        """Carry out a write, or a prefix of one."""
+        """Store a write, or a prefix of it."""
         if write.hard_state is not None:
             self.hard_state = write.hard_state
         if write.truncate_from is not None and truncation:
@@ -167,7 +171,7 @@ class Disk:
                 self.log.append(span)
 
     def tear(self, write: Write, rng: random.Random) -> None:
-        """Crash during a write: some prefix of it is kept, if any."""
+        """Crash during a write: the disk keeps some prefix of it, which may be empty."""
         part = rng.randrange(4)
         if part:
             self.keep(write, truncation=part >= 2, spans=False)
@@ -180,7 +184,7 @@ class Disk:
                     break
 
     def restored(self) -> Restored:
-        """Return the state of a replica when it opens."""
+        """Return the state with which a replica opens this disk."""
         terms: list[EntryId] = []
         entries = self.log.entries
         for index in range(self.snapshot.index + 1, len(entries)):
@@ -205,7 +209,7 @@ class Disk:
 
 @dataclass
 class Fetch:
-    """A snapshot in transfer to a node."""
+    """A snapshot that is being transferred to a node."""
 
     request: FetchSnapshot
     due: int
@@ -213,7 +217,7 @@ class Fetch:
 
 @dataclass
 class Node:
-    """One member with its disk; ``log`` is its readable log, durable or not."""
+    """One node with its disk; ``log`` is the log that the node reads, which may be ahead of the disk."""
 
     id: NodeId
     disk: Disk
@@ -237,7 +241,7 @@ class Node:
     pending: dict[int, Term] = field(default_factory=dict)  # indexes of its proposals, not yet committed
 
     def note(self, event: Input, now: int) -> None:
-        """Remember the core's knowledge of its peers."""
+        """Remember from an event which peers the core counts as unreachable."""
         if type(event) is Receive:
             self.heard[event.sender] = now
             self.unreachable.discard(event.sender)
@@ -247,7 +251,7 @@ class Node:
             self.unreachable.discard(event.peer)
 
     def save_hard_state(self) -> tuple[WriteId, list[Envelope]] | None:
-        """Store the newest term and vote before waiting entries; returns the messages to send."""
+        """Store the newest term and vote before entries that wait; return the messages to send."""
         newest = next((write for write in reversed(self.writes) if write.hard_state is not None), None)
         if newest is None or newest.hard_state is None:
             return None

@@ -1,4 +1,4 @@
-"""The random parameters of a run of the bare core."""
+"""Draws the random parameters of a run of bare cores."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final
 from verification.simulator.side_draws import beside
 
 AIMED: Final = ("after a vote", "after winning", "after a commit", "after a sync", "change after winning")
-"""Faults at critical moments."""
+"""Kinds of faults that are injected at critical moments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreOdds:
-    """The parameters of a run: probabilities, and ``timed`` and ``aimed`` by the kind of fault, without
-    impossible ones.
+    """The parameters of a run: most are probabilities. ``timed`` and ``aimed`` have them by kind of fault,
+    without kinds that cannot happen.
     """
 
     drop: float = 0.0
@@ -32,7 +32,9 @@ class CoreOdds:
 
     @classmethod
     def drawn(cls, rng: random.Random) -> CoreOdds:
-        """Draw a run. Each fault is often absent, sometimes rare and sometimes frequent."""
+        """Draw the parameters of a run. Each kind of fault is often absent, sometimes rare and sometimes
+        frequent.
+        """
 
         def odds(most: float) -> float:
             return rng.choice((0.0, 0.1, 0.3, 1.0)) * most
@@ -73,11 +75,11 @@ class CoreOdds:
         return drawn._with_older_copies() if beside(rng).random() < 0.125 else drawn
 
     def _with_older_copies(self) -> CoreOdds:
-        """Draw a run in which deposed leaders return with entries of their own, and nodes start on older
-        copies of their disks.
+        """Return a copy in which deposed leaders return with entries that no other node has, and nodes start
+        on older copies of their disks.
 
-        There are few other faults: a leader must stay, and know the entries of the node that starts on a
-        copy.
+        There are few other faults, so that a leader stays until a node starts on a copy, and knows this
+        node's entries.
         """
         timed = {kind: min(chance, 0.003) for kind, chance in self.timed.items()}
         return replace(
@@ -91,4 +93,4 @@ class CoreOdds:
 
 
 CALM: Final = CoreOdds()
-"""No faults and no requests."""
+"""Parameters without faults and requests."""

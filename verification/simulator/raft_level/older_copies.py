@@ -1,11 +1,11 @@
-"""Nodes that start on an older copy of their disk, and do not know for a while that it is one.
+"""Lets nodes start on an older copy of their disk; for a while they do not know that the disk is older.
 
-Until a peer reports this, such a node acts on the messages that it gets, as a process does whose links from
-its peers work already. The others have heard of the newer disk, and ignore the messages of the node. Then the
-node starts again, and rejoins with the entries on its disk.
+Until a peer reports this, such a node acts on messages that it gets, because links from its peers may already
+work. The peers know of a newer disk, and ignore the messages of the node. After the report the node starts
+again, and rejoins with the entries on its disk.
 
-Decides: when disks are copied, which copy takes the place of a disk, and when its node learns that. Leaves to
-others: whether the group survives the loss (``faults``).
+Decides: when disks are copied, which copy takes the place of a disk, and when the node learns that its disk
+is older. Leaves to others: whether the group survives the loss (``faults``).
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ AGAIN_STEPS: Final = 5
 
 
 class OlderCopies:
-    """The copies of one group's disks, the newest last."""
+    """The copies of the disks of one group; for each node, the newest copy is last."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
         self._made: deque[tuple[NodeId, Disk]] = deque(maxlen=COPIES_MAX)
 
     def step(self) -> None:
-        """Copy the disks in turn."""
+        """Copy the disks of all nodes, one node after another."""
         turn, is_no_turn = divmod(self._group.now, COPY_STEPS)
         if not is_no_turn:
             nodes = list(self._group.nodes.values())
             self.make(nodes[turn % len(nodes)])
 
     def make(self, node: Node) -> None:
-        """Copy a disk. Right before a truncation, the copy has entries that are committed nowhere."""
+        """Copy a node's disk. Right before a truncation, the copy has entries that are never committed."""
         self._made.append((node.id, node.disk.image()))
 
     def restore(self, rng: random.Random, may_lose: Callable[[Node], bool]) -> bool:
-        """Start a node on an older copy of its disk. False if there is none."""
+        """Start a node on an older copy of its disk. Returns False if there is no such copy."""
         able = self._able(may_lose)
         if able:
             self._start(*rng.choice(able), rng)
@@ -60,7 +60,7 @@ class OlderCopies:
             self._start(*able[-1], rng)
 
     def heal(self, rng: random.Random) -> None:
-        """Let all nodes know whether their disks are older copies."""
+        """Let every node learn whether its disk is an older copy."""
         for node in list(self._group.nodes.values()):
             if node.disk.is_older_copy:
                 self._begin_again(node, rng)
@@ -84,7 +84,7 @@ class OlderCopies:
         group.later(rng.randint(1, UNKNOWN_STEPS), lambda: self._tell(node.id, disk, rng))
 
     def _tell(self, node_id: NodeId, disk: Disk, rng: random.Random) -> None:
-        """Report to a node that its disk is an older copy, unless it has got another one."""
+        """Report to a node that its disk is an older copy, unless the node has got another disk since."""
         node = self._group.nodes[node_id]
         if node.disk is disk and not node.is_up:
             self._group.later(AGAIN_STEPS, lambda: self._tell(node_id, disk, rng))
@@ -102,9 +102,9 @@ class OlderCopies:
 
 
 def _is_older(copy: Disk, node: Node) -> bool:
-    """Return whether the disk has changed since.
+    """Return whether the node's disk has changed since the copy was made.
 
-    False if the copy knows no other voter: it is served as it is.
+    False if the copy knows no other voter: then the node serves the copy as it is.
     """
     known = [copy.log.entries[index].membership for index in copy.log.changes]
     memberships = [copy.initial_membership, *filter(None, known)]

@@ -1,4 +1,4 @@
-"""Reports of unreachable and reachable peers: the part of the host in a group of bare cores.
+"""Reports unreachable and reachable peers to bare cores, in place of a host.
 
 Decides: when a peer is reported to a node as unreachable or reachable, as ``raftlog.node.leaderless_groups``
 does: late, perhaps twice, and by the state of the peer at that moment. Leaves to others: which nodes are down
@@ -19,7 +19,7 @@ LATE_STEPS = 20
 
 
 def tell_loss(group: Group, lost: NodeId, rng: random.Random, to: NodeId | None = None) -> None:
-    """Report to all other nodes, or to one, that a node is lost, to each at its own time and to some
+    """Report to all other nodes, or to ``to``, that a node is lost: to each at a random time, and to some
     twice.
     """
     for node in _others(group, lost, to):
@@ -28,13 +28,15 @@ def tell_loss(group: Group, lost: NodeId, rng: random.Random, to: NodeId | None 
 
 
 def tell_end(group: Group, lost: NodeId) -> None:
-    """Report to all other nodes at once that the process of a node has ended."""
+    """Report to all other nodes at once that the process of the node ``lost`` has ended."""
     for node in _others(group, lost, None):
         group.feed(node, PeerUnreachable(lost))
 
 
 def tell_return(group: Group, returned: NodeId, rng: random.Random, to: NodeId | None = None) -> None:
-    """Report to all other nodes, or to one, that a node is heard again, to each at its own time."""
+    """Report to all other nodes, or to ``to``, that frames of a node arrive again: to each at a
+    random time.
+    """
     for node in _others(group, returned, to):
         group.later(rng.randint(1, LATE_STEPS), partial(_tell, group, node, returned, is_loss=False))
 
@@ -45,8 +47,8 @@ def _others(group: Group, peer: NodeId, to: NodeId | None) -> list[Node]:
 
 
 def _tell(group: Group, node: Node, peer: NodeId, *, is_loss: bool) -> None:
-    """Report the state of a peer. A loss is reported even if the peer has returned: it may be another
-    incarnation.
+    """Report the state of a peer to a node. A loss is reported even if the peer has returned since, perhaps
+    as a new process.
     """
     if group.nodes[node.id] is not node or not node.is_up:
         return

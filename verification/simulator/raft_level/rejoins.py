@@ -1,10 +1,10 @@
-"""Checks the promises of a ``RejoinResponse`` from outside (I45).
+"""Checks from outside that a ``RejoinResponse`` keeps its promises (I45).
 
-An incarnation that began on an empty disk may have forgotten votes and acknowledgements. It counts again when
-a leader confirms this, and no forgotten vote or acknowledgement may decide after that: no other voter of
-either half may be a candidate of a later term with a forgotten vote, and no committed entry may be above the
-end that the response names. Echoes count from the moment at which the incarnation began, in the order of
-events.
+A replica that begins on an empty disk may have forgotten votes and acknowledgements. It votes and
+acknowledges again after a leader's ``RejoinResponse``. From then on no forgotten vote or acknowledgement may
+decide anything: no other voter of either half may be a candidate of a later term that needs a forgotten vote,
+and no committed entry may be above the end that the response names. An echo of a leader counts only if it is
+sent after the replica began.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from verification.simulator.result import Broken
 
 
 class Rejoins:
-    """The incarnations that began without their votes, and which member has echoed which leader since."""
+    """The replicas that began without their votes, and for each the members that have echoed a
+    leader since.
+    """
 
     def __init__(self, nodes: Mapping[NodeId, Node]) -> None:
         self._nodes = nodes
@@ -29,15 +31,15 @@ class Rejoins:
         self._checked: set[tuple[Term, int]] = set()
 
     def began(self, node: Node, committed: int) -> None:
-        """Note a core that was opened while this many entries were committed; it rejoins if its disk requires
-        it.
+        """Note a core that was opened while ``committed`` entries were committed. It rejoins if its disk has
+        lost votes.
         """
         if node.core.rejoining:
             self._moment += 1
             self._began[node.core.rejoining] = self._moment, committed
 
     def echoed(self, sender: Node, reply: HeartbeatReply) -> None:
-        """Note that a member is in the leader's term; a member that has all its votes confirms the leader."""
+        """Note that a member is in the leader's term. The echo counts if the member has lost no votes."""
         if reply.round != NO_ROUND:
             self._moment += 1
             self._was_in_term[reply.term, sender.id] = self._moment
@@ -45,8 +47,10 @@ class Rejoins:
                 self._confirmed[reply.term, sender.id] = self._moment
 
     def answered(self, leader: Node, to: NodeId, response: RejoinResponse) -> None:
-        """Check a leader's response that names when an incarnation counts again; later responses repeat the
-        first one.
+        """Check a leader's response that names the end of the log from which a replica may vote and
+        acknowledge again.
+
+        Later responses repeat the first one.
         """
         if (response.term, response.rejoining) in self._checked:
             return
@@ -69,6 +73,6 @@ class Rejoins:
     def _may_lead(self, voter: NodeId) -> bool:
         """Return whether a voter may be a candidate.
 
-        A voter that rejoins is none: its candidacies have ended with its disk.
+        A voter that rejoins is not a candidate: its candidacies have ended with its former disk.
         """
         return not self._nodes[voter].disk.hard_state.is_rejoining

@@ -1,7 +1,7 @@
-"""Sent messages, some of which arrive again much later.
+"""Keeps sent messages, some of which arrive again much later.
 
-Decides: which messages are kept, and which arrive again. All kinds are equally likely, however rare: an
-old *timeout now* does more harm than the heartbeats of every step.
+Decides: which messages are kept, and which arrive again. Each kind of message is equally likely to arrive
+again, even if it is rarely sent: an old *timeout now* does more harm than an old heartbeat.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OF_A_KIND_MAX: Final = 50
 
 
 class Remembered:
-    """The newest messages of each kind."""
+    """The newest sent messages of each kind."""
 
     def __init__(self) -> None:
         self._kinds: dict[type[Message], deque[Sent]] = {}
@@ -40,7 +40,7 @@ class Remembered:
         return [*self._kinds.get(kind, ())]
 
     def forget(self, node: NodeId) -> None:
-        """Forget the messages from or to a node: they do not arrive again."""
+        """Forget the messages from or to a node, so that they do not arrive again."""
         for kind, kept in list(self._kinds.items()):
             left = [item for item in kept if node not in item[:2]]
             if left:
@@ -49,6 +49,6 @@ class Remembered:
                 del self._kinds[kind]
 
     def drawn(self, rng: random.Random, count: int) -> list[Sent]:
-        """Draw a number of messages that arrive again, in any order."""
+        """Draw up to ``count`` messages that arrive again, in any order."""
         kinds = list(self._kinds.values())
         return [rng.choice(rng.choice(kinds)) for _ in range(count)] if kinds else []

@@ -1,6 +1,6 @@
-"""Requests of clients to a group of bare cores: entries and reads, and sometimes none.
+"""Sends requests of clients to a group of bare cores: entries and reads, with pauses.
 
-Decides: the receiver, and the pauses in which the group may become quiescent during faults.
+Decides: the receivers, and the pauses, in which the group may become quiescent during faults.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LULL_STEPS = (40, 150)
 
 
 class Requests:
-    """The requests of one group."""
+    """The clients' requests to one group."""
 
     def __init__(self, group: Group, seed: int) -> None:
         self._group = group
@@ -23,7 +23,7 @@ class Requests:
         self._lulls_rng = random.Random(f"{seed} lulls")
 
     def step(self) -> None:
-        """Send requests, mostly to a node that leads or believes so, sometimes to any node."""
+        """Send requests, mostly to a node that leads or believes that it leads, sometimes to any node."""
         group, odds, rng = self._group, self._group.odds, self._rng
         if not (odds.propose or odds.read) or group.now < group.quiet_until:
             return

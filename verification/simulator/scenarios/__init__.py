@@ -34,7 +34,10 @@ from verification.simulator.share import Share
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A scenario, the name of its seeds, and their share. ``more`` draws them, if not the scenario alone."""
+    """A scenario, the name of its level, and the share of this level among all seeds.
+
+    If ``more`` is given, it draws the parameters in place of the scenario's own draw.
+    """
 
     level: str
     scenario: Scenario[Any]
@@ -43,7 +46,7 @@ class Listed:
     runs_busy: bool = True  # also on machines whose CPUs are busy
 
     def drawn(self, rng: random.Random) -> Odds:
-        """Draw the parameters of one of its seeds."""
+        """Draw the parameters of one seed of this level."""
         return (self.more or self.scenario.drawn)(rng)
 
 
@@ -62,7 +65,7 @@ ALL: Final = (
     Listed("brokers-healing", healing.SCENARIO, Share(5, 0.9, (360,)), runs_busy=False),
     Listed("brokers-balancing", balancing.SCENARIO, Share(5, 1, (390,)), runs_busy=False),
 )
-"""The scenarios, in the order in which those of one run begin and settle.
+"""The scenarios. If a run has several, they begin and settle in this order.
 
-The seeds of busy machines draw a scenario by its place.
+Seeds of the level ``brokers-busy`` draw a scenario by its index in this tuple.
 """

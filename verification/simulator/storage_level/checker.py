@@ -1,4 +1,4 @@
-"""Checks of a log after any crash; numbers and words are those of ``docs/invariants.md``."""
+"""Checks a log after any crash; invariants are numbered and titled as in ``docs/invariants.md``."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ D7 = "D7 compaction keeps the newest record of each key"
 
 
 def require(holds: bool, invariant: str, detail: object) -> None:
-    """Raise ``Broken`` unless it holds."""
+    """Raise ``Broken`` with the invariant and the detail if ``holds`` is false."""
     if not holds:
         raise Broken(invariant, str(detail))
 
 
 @contextmanager
 def in_order(invariant: str) -> Iterator[None]:
-    """Check that no state after a crash, and no valid request, stops the log."""
+    """Report an exception in the ``with`` block as a violation: no crash and no valid request may stop the
+    log.
+    """
     try:
         yield
     except (LogCorrupt, InvariantViolated) as error:
@@ -40,19 +42,21 @@ def in_order(invariant: str) -> Iterator[None]:
 
 
 def check_files(filesystem: Filesystem, directory: str) -> None:
-    """Check that verifying finds no damage in the files after a crash."""
+    """Check that a verification of the log's files finds no damage after a crash."""
     seen = examine(filesystem, directory)
     require(seen.is_clean, D1, f"a crash passes for damage: {seen.damages} {seen.holes} {seen.doubt}")
 
 
 def check_names(filesystem: Filesystem, directory: str) -> None:
-    """Check that no file of an unfinished compaction is left: found later, it would replace newer records."""
+    """Check that no file of an unfinished compaction is left: a later start could take it in place of newer
+    records.
+    """
     left = [n for n in filesystem.list_directory(directory) if n.endswith((".compacted", ".joining"))]
     require(not left, D1, f"an opening leaves {left}")
 
 
 def check_restart(log: SegmentedLog, model: Model) -> Model:
-    """Check the log after opening; returns the model of the next incarnation."""
+    """Check a log that was opened after a crash; return the model for the next process."""
     first, last = int(log.first_index), int(log.last_index)
     require(first in model.firsts_possible, D2, f"begins at {first}, not at one of {model.firsts_possible}")
     require(last >= model.durable, D2, f"ends at {last}, {model.durable} was durable")
@@ -79,7 +83,7 @@ def check_restart(log: SegmentedLog, model: Model) -> Model:
 
 
 def check_now(log: SegmentedLog, model: Model, first: int, last: int, bytes_max: int) -> None:
-    """Check the ends of the log and the results of reads during an incarnation."""
+    """Check the first and last index of the log and the results of reads, while its process runs."""
     line = model.line
     ends = (int(log.last_index), int(log.durable_index))
     expected = (max(line.last, model.first - 1), max(model.durable, model.first - 1))
@@ -92,7 +96,9 @@ def check_now(log: SegmentedLog, model: Model, first: int, last: int, bytes_max:
 
 
 def check_compacted(old: Line, new: Line, end: int) -> None:
-    """Check a segment that was rewritten in a round up to ``end``: it lost superseded records only."""
+    """Check a segment that a compaction round up to ``end`` has rewritten: it may lack only superseded
+    records.
+    """
     before, after = old.records(), new.records()
     newest = {record.key: record.offset for record in before.values() if record.offset < end}
     for offset, record in before.items():
@@ -131,7 +137,7 @@ def _check_restored(restored: Restored, model: Model) -> None:
 
 
 def _check_states(log: SegmentedLog, first: int, last: int) -> int:
-    """Check the index of the newest state."""
+    """Check which index the newest stored state has."""
     for base in log.states.standing:
         require(first <= base <= last + 1, D5, f"a state at {base} stands, the log is {first}..{last}")
         require(log.states.load(base) == state_below(base), D5, f"the state at {base} is another one's")

@@ -1,4 +1,4 @@
-"""The expected content of a log as a plain list of batches, and the logs that a crash may leave."""
+"""Models the expected content of a log as a list of batches, and the contents that a crash may leave."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ INITIAL_ENTRY = MembershipEntry(Index(-1), INITIAL_MEMBERSHIP)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An expected log: its start, the membership there, and all later entries, including deleted ones."""
+    """The expected content of a log: the entry before its first one, the membership there, and all batches
+    since then.
+    """
 
     origin: EntryId = BEFORE_LOG
     membership: MembershipEntry = INITIAL_ENTRY
@@ -27,48 +29,48 @@ class Line:
 
     @property
     def last(self) -> int:
-        """The newest entry of the line."""
+        """The index of the last entry."""
         return self.batches[-1].last_offset if self.batches else self.origin.index
 
     @property
     def ends(self) -> set[int]:
-        """Return the possible ends after a crash."""
+        """Return the indexes at which the log may end after a crash."""
         return {self.origin.index, *(batch.last_offset for batch in self.batches)}
 
     def followed_by(self, batches: Iterable[Batch]) -> Line:
-        """Return a line with these batches at its end."""
+        """Return a copy with these batches appended."""
         return Line(self.origin, self.membership, (*self.batches, *batches))
 
     def cut(self, first_removed: int) -> Line:
-        """Return a line without this entry, which begins a batch, and without all later ones."""
+        """Return a copy without this entry, which begins a batch, and without all later entries."""
         kept = tuple(batch for batch in self.batches if batch.base_offset < first_removed)
         return Line(self.origin, self.membership, kept)
 
     def compacted(self, rewritten: Sequence[Batch]) -> Line:
-        """Return a line with ``rewritten`` in place of the batches with equal offsets."""
+        """Return a copy with ``rewritten`` in place of the batches of its offsets."""
         first, last = rewritten[0].base_offset, rewritten[-1].last_offset
         before = (batch for batch in self.batches if batch.last_offset < first)
         behind = (batch for batch in self.batches if batch.base_offset > last)
         return Line(self.origin, self.membership, (*before, *rewritten, *behind))
 
     def records(self) -> dict[int, KeyedRecord]:
-        """Return the records of users by their offsets."""
+        """Return the records of users by offset."""
         batches = (batch for batch in self.batches if not batch.header.is_control)
         return {record.offset: record for batch in batches for record in keyed_records(batch)}
 
     def bytes_in(self, first: int, last: int) -> bytes:
-        """Return all batches that begin between two entries."""
+        """Return the bytes of all batches that begin at an index from ``first`` to ``last``."""
         return b"".join(bytes(batch.data) for batch in self.batches if first <= batch.base_offset <= last)
 
     def term_at(self, index: int) -> int:
-        """Return the term of an entry that is not before the origin."""
+        """Return the term of an entry, which must not be before the origin."""
         term = self.origin.term
         for batch in self.batches:
             term = Term(batch.leader_epoch) if batch.base_offset <= index else term
         return term
 
     def memberships(self, first: int, last: int) -> list[MembershipEntry]:
-        """Return the memberships in the log between two entries."""
+        """Return the memberships in entries from ``first`` to ``last``."""
         return [
             MembershipEntry(Index(batch.base_offset), membership)
             for batch in self.batches
@@ -76,19 +78,19 @@ class Line:
         ]
 
     def membership_before(self, first: int) -> Membership:
-        """Return the membership just before this entry."""
+        """Return the membership in force just before this entry."""
         return [self.membership, *self.memberships(0, first - 1)][-1].membership
 
 
 def state_below(index: int) -> bytes:
-    """Return the state before this entry. Committed entries are equal everywhere."""
+    """Return the state of the state machine before this entry; it is equal on all replicas."""
     return b"all below %d" % index
 
 
 @dataclass(slots=True)
 class Model:
-    """The expectations. An operation with several steps first sets the states that a crash during it may
-    leave.
+    """The expected state of a log. An operation with several steps first sets the states that a crash during
+    it may leave.
     """
 
     line: Line = field(default_factory=Line)
@@ -105,5 +107,5 @@ class Model:
     offered: tuple[EntryId, Membership] | None = None  # a snapshot, which is committed
 
     def begin(self, first: int) -> None:
-        """Let the log begin here from now on."""
+        """Note that the log begins at this index from now on."""
         self.first, self.firsts_possible = first, {first}

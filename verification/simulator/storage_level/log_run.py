@@ -1,9 +1,8 @@
-"""One run of a log alone: incarnations with random work, each ended by a kill or a power loss, and checked on
-opening.
+"""Runs a log alone: processes work on it at random, one after another, and each is ended by a kill or a power
+loss. The next process checks the log when it opens.
 
-Syncs may fail, too: the disk then lacks data of the page cache, and a process that is restarted on the same
-machine reads it there. Operations follow one after another, but syncs stay open during them and end in any
-order.
+Syncs may fail, too: then the disk lacks data that is still in the page cache, where the next process on this
+machine reads it. Operations do not overlap, but syncs stay open during later operations and end in any order.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ SETTINGS: Final = LogSettings(segment_bytes=700, segment_ms=1000, index_interval
 FULL_DISK, FAILING_SYNC, LOSE_POWER, CRASH = "full disk", "failing sync", "lose power", "crash"
 COMPACTION: Final = "compaction"
 FAULTS: Final = (FULL_DISK, FAILING_SYNC, LOSE_POWER, CRASH, COMPACTION)
-"""The counts of a run."""
+"""Kinds of faults and operations that a run counts."""
 LOOKS: Final = 3  # after each crash
 KEYS: Final = (b"a", b"b", b"c", b"d", None)
 AHEAD_ODDS: Final = 0.2  # of a state that becomes durable before its entries
@@ -71,7 +70,7 @@ class Clock:
 
 
 class LogRun:
-    """A log, its model, and the power switch. ``run`` it once."""
+    """A log, its model, and the switch of its machine's power. ``run`` may be called once."""
 
     def __init__(self, seed: int, odds: LogOdds | None = None, *, keeps_lines: bool = False) -> None:
         self.odds = LogOdds.drawn(random.Random(f"{seed} odds")) if odds is None else odds
@@ -96,11 +95,11 @@ class LogRun:
         self.log.store_initial_membership(INITIAL_MEMBERSHIP)
 
     def now_s(self) -> float:
-        """Simulated seconds since the beginning."""
+        """Simulated seconds since the beginning of the run."""
         return (self.clock.now_ms - self.began_ms) / 1000
 
     def run(self) -> None:
-        """Run all incarnations. Raises ``Broken``."""
+        """Run all processes one after another. Raises ``Broken``."""
         works = {
             "append": self.append,
             "truncate": self.truncate,
@@ -141,7 +140,7 @@ class LogRun:
         self._end()
 
     def append(self) -> None:
-        """Append a few batches, also of an earlier term than the replica's."""
+        """Append a few batches, sometimes of an earlier term than the replica's current term."""
         if not self.term or self.rng.random() < 0.05:
             self.vote()
         model, old = self.model, self.model.line
@@ -177,14 +176,14 @@ class LogRun:
         model.allowed.clear()
 
     def take_sync(self) -> None:
-        """Take a sync, which covers all entries written before."""
+        """Begin a sync, which covers all entries written before."""
         self.log.note_commit_index(Index(self.model.committed))
         sync = self.log.take_sync()
         if sync is not None:
             self.pending.append((sync, self.model.hard_states[-1]))
 
     def finish_sync(self) -> None:
-        """Finish a pending sync at random: overlapping syncs may end in any order."""
+        """Finish a random pending sync: overlapping syncs may end in any order."""
         if not self.pending:
             return
         sync, hard_state = self.pending.pop(self.rng.randrange(len(self.pending)))
@@ -225,8 +224,8 @@ class LogRun:
             save_checkpoint(self.log, Index(until), state_below(until + 1))
 
     def _keep_a_state_ahead(self) -> None:
-        """Store a state ahead of the log, as a majority holds entries that this disk lacks: a crash may
-        remove such entries.
+        """Store a state that has applied entries which this disk may lose: a majority holds them, so they
+        stay committed.
         """
         last = self.log.last_index
         if self._ahead_rng.random() < AHEAD_ODDS and last > self.log.durable_index:
@@ -254,7 +253,7 @@ class LogRun:
         model.begin(first)
 
     def compact(self) -> None:
-        """Run a compaction round over the closed segments; sometimes its memory is small."""
+        """Run a compaction round over the closed segments, sometimes with little memory."""
         model, log = self.model, self.log
         log.note_commit_index(Index(model.committed))
         segments = [segment for segment in log.compactable_segments if segment.last <= model.applied]
@@ -281,8 +280,8 @@ class LogRun:
         self._clean_end = int(work.clean_end)
 
     def install(self) -> None:
-        """Install a snapshot in place of the log: with later entries, or with entries that conflict
-        with it.
+        """Install a snapshot in place of the log, which may have later entries, or entries that conflict with
+        the snapshot.
         """
         self.vote()
         self.take_sync()
@@ -320,13 +319,13 @@ class LogRun:
         model.allowed.clear()
 
     def fill_the_disk(self) -> None:
-        """Leave little space on the disk; the next call frees plenty again."""
+        """Leave little free space on the disk; if there was little already, free plenty of space."""
         used = self.filesystem.used_bytes
         is_full = self.filesystem.capacity_bytes is not None
         self.filesystem.capacity_bytes = None if is_full else used + self.rng.choice((0, 100, 1000))
 
     def look(self) -> None:
-        """Check the ends, and some bytes."""
+        """Check the first and last index of the log, and read some bytes."""
         first, last = int(self.log.first_index), int(self.log.last_index)
         if last >= first:
             first = self.rng.randint(first, last)
@@ -334,7 +333,7 @@ class LogRun:
         checker.check_now(self.log, self.model, first, last, self.rng.choice((1, 500, 10_000)))
 
     def wait(self) -> None:
-        """Let time pass, in which segments grow old."""
+        """Let time pass, so that the active segment grows old."""
         self.clock.now_ms += self.rng.choice((10, 2000))
 
     def _batch(self, base: int, epoch: int) -> Batch:
@@ -368,7 +367,7 @@ class LogRun:
         return fails
 
     def _die(self, power: float) -> None:
-        """End the process, with or without the machine."""
+        """End the process; with ``power`` its machine loses power, too."""
         kind = LOSE_POWER if self.disk_rng.random() < power else CRASH
         self.faults[kind] += 1
         self.clock.now_ms += 1000
@@ -404,8 +403,8 @@ class LogRun:
         return log
 
     def _end(self) -> None:
-        """Stop cleanly: all data becomes durable, and the next start begins with its state and cuts
-        no entry.
+        """Stop the log cleanly: all data becomes durable, and the next process begins with the stored state
+        and removes no entry.
         """
         self.filesystem.fails_sync = lambda path: False
         self.filesystem.crash_after_changes = None
@@ -424,7 +423,7 @@ class LogRun:
 
 
 def run_log(seed: int, odds: LogOdds | None = None, *, keeps_lines: bool = False) -> Result:
-    """Run one seed, from the first opening to the result."""
+    """Run one seed, from the first opening of the log to the result."""
     run = LogRun(seed, odds, keeps_lines=keeps_lines)
     violations: tuple[Violation, ...] = ()
     with gc_off():

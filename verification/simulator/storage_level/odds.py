@@ -18,14 +18,14 @@ USUAL = {
     "look": 2.0,
     "wait": 1.0,
 }
-"""The frequency of each operation, by its name."""
+"""The relative frequency of each operation, by name."""
 
 NEEDED = ("append", "take sync", "finish sync", "vote")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOdds:
-    """One run's parameters. Some operations are often absent, or very frequent."""
+    """The parameters of one run. Some operations are often absent, or very frequent."""
 
     incarnations: int = 6
     steps: int = 60  # of the longest incarnation

@@ -1,7 +1,8 @@
 """Balancing of brokers, by the cluster itself and by administrators, while brokers die.
 
-Decides: which plans are made, carried out late, twice, or cancelled. Checks all moves of replicas (I40, I41),
-and that all brokers have equal shares at the end (L13). Leaves to others: deaths (``healing``).
+Decides: which plans are requested, carried out late or twice, or cancelled. Checks all moves of replicas
+(I40, I41), and that at the end the numbers of replicas per broker differ by at most one (L13). Leaves to
+others: deaths (``healing``).
 """
 
 from __future__ import annotations

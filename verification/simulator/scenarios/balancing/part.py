@@ -1,9 +1,10 @@
-"""An administrator who requests balancing, and the rules for all moves of replicas.
+"""Runs an administrator who requests balancing, and checks all moves of replicas.
 
-Decides: which plans are made, carried out late, twice, or cancelled. Checks that a group never has fewer
-voters than its topic has replicas, that no broker has two replicas of a partition (I40), that one plan ends
-before another begins (I41), and at the end that all brokers have equal shares and no replica moves any more
-(L13). Leaves to others: deaths, and that each partition has its replicas (``deaths``).
+Decides: which plans are requested, carried out late or twice, or cancelled. Checks that a group never has
+fewer voters than its topic has replicas, that no broker has two replicas of a partition (I40), that one plan
+ends before another begins (I41), and at the end that no replica moves any more and the numbers of replicas
+per broker differ by at most one (L13). Leaves to others: deaths, and that each partition has its replicas
+(``deaths``).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ CANCELLED_S: Final = (0.1, 1.0, 3.0)
 
 
 class Balancing(Part):
-    """One run's administrator, and the checks."""
+    """The administrator who requests balancing in one run, and the checks."""
 
     def __init__(self, cluster: SimulatedCluster, faults: Faults, odds: BalanceOdds) -> None:
         self._cluster = cluster
@@ -53,7 +54,7 @@ class Balancing(Part):
         return {PLAN: self._begin_plan}
 
     def _begin_plan(self, rng: random.Random) -> None:
-        """Request a plan, which is carried out, perhaps later or twice, and perhaps cancelled."""
+        """Request a plan and carry it out, perhaps late or twice; perhaps cancel it."""
         task = asyncio.get_running_loop().create_task(self._plan(random.Random(rng.random())))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -101,7 +102,7 @@ class Balancing(Part):
                     self._cluster.violated(VOTERS, detail)
 
     def changed(self, record: GroupRecord, replica: ReplicaRecord, group: RaftGroup[object]) -> None:
-        """Check a replica that has changed."""
+        """Check a replica whose files or numbers have changed."""
         factor = self._factors.get(record.group_id, 0)
         few = [sorted(half) for half in group.membership.halves if len(half) < factor]
         if few and group.membership.members:
@@ -109,8 +110,8 @@ class Balancing(Part):
             self._cluster.violated(VOTERS, detail)
 
     async def faults_ended(self) -> None:
-        """Return once no replica moves, and all brokers have equal shares where that needs no
-        administrator.
+        """Wait until no replica moves. If the cluster balances itself, also wait until the numbers of
+        replicas per broker differ by at most one.
         """
         deadline = self._cluster.loop.now + BALANCED_S
         problems = list(self._problems())

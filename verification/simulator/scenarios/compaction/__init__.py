@@ -1,7 +1,8 @@
-"""Clients of a compacted topic with few keys, and what its readers must see at the end.
+"""Clients of a compacted topic with few keys, and checks of the records that readers get at the end.
 
-Decides: which keys are written and deleted, and what a reader from any offset sees (I34). Leaves to others:
-what the files of each replica still have (``originals``), and single responses (``response_checks``).
+Decides: which keys are written and deleted, and which records a reader from any offset must get (I34). Leaves
+to others: which records the files of a replica must still have (``originals``), and the check of each
+response (``response_checks``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clients of a compacted topic with few keys: they overwrite and delete them, and read from any offset on."""
+"""Clients of a compacted topic with few keys: they overwrite and delete keys, and read from any offset on."""
 
 from __future__ import annotations
 
@@ -44,18 +44,20 @@ class KeyWriter(Producer):
     def _remember(
         self, process: int, values: list[str], invoked: float, outcome: Outcome, receipt: AppendReceipt | None
     ) -> None:
-        """Remember nothing: the history is the committed log, which has every acknowledged record (I19)."""
+        """Record nothing: the committed log serves as history, because it has every acknowledged record
+        (I19).
+        """
 
 
 class KeyReader(Client):
-    """Reads one partition again and again, from any offset on."""
+    """Reads one partition repeatedly, each time from a random offset on."""
 
     def __init__(self, cluster: SimulatedCluster, name: str, partition: int) -> None:
         super().__init__(cluster, name)
         self._target = TopicPartition(LATEST, partition)
 
     async def run(self) -> None:
-        """Read during the faults; every response is checked when it is given."""
+        """Read until the run ends; every response is checked when the broker gives it."""
         position = 0
         while self.cluster.is_producing:
             await self.cluster.rest()

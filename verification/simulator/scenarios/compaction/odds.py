@@ -14,7 +14,7 @@ LATEST: Final = "latest"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactedOdds:
-    """One run's compacted topic."""
+    """The parameters of the compacted topic of one run."""
 
     partitions: int
     keys: int
@@ -45,7 +45,7 @@ class CompactedOdds:
 
     @property
     def topic_config(self) -> Config:
-        """The configuration of the topic, with underscores for dots."""
+        """The configuration of the topic; keys have underscores for dots."""
         deletes = self.retention_bytes >= 0
         return {
             "cleanup_policy": "compact,delete" if deletes else "compact",

@@ -1,4 +1,4 @@
-"""The compacted topic of a run, and what its readers must see at the end."""
+"""The compacted topic of a run, and the checks of the records that readers get at the end."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class CompactedTopic(Part):
         return [Topic(LATEST, self._odds.partitions, self._odds.topic_config)]
 
     def target(self, rng: random.Random) -> tuple[str, int] | None:
-        """Return mostly a partition of the compacted topic."""
+        """Return a random partition, mostly of the compacted topic."""
         return (LATEST, self._odds.partitions) if rng.random() < 0.7 else None
 
     def actors(self) -> list[Actor]:
-        """The writers and readers of the topic."""
+        """Return the writers and readers of the topic."""
         cluster, odds = self._cluster, self._odds
         writers = [
             KeyWriter(cluster, f"w{number}", number % odds.partitions, odds) for number in range(odds.writers)
@@ -54,8 +54,8 @@ class CompactedTopic(Part):
         return [*writers, *readers]
 
     async def actors_ended(self) -> None:
-        """Check that every partition accepts one more record in time (L2): with a key of its own, as a new
-        end of the log.
+        """Check that every partition accepts one more record in time (L2). Its key is new, so that the log
+        has a new end that compaction keeps.
         """
         for partition in range(self._odds.partitions):
             target = TopicPartition(LATEST, partition)
@@ -72,7 +72,7 @@ class CompactedTopic(Part):
                     await self._client.pause()
 
     async def check(self) -> dict[str, int]:
-        """Check what readers from the beginning, and from some other offsets on, get (I34)."""
+        """Check the records that readers get from the beginning, and from some other offsets on (I34)."""
         for partition in range(self._odds.partitions):
             record = self._record(partition)
             end = record.committed[-1].last + 1
@@ -93,7 +93,9 @@ class CompactedTopic(Part):
     async def _seen_from(
         self, target: TopicPartition, start: int
     ) -> tuple[int, dict[bytes | None, StoredRecord]]:
-        """Read a partition; returns the first offset that could be read, and the last record of each key."""
+        """Read a partition from an offset on; return the first offset that was read, and the last record of
+        each key.
+        """
         position, failures = start, 0
         seen: dict[bytes | None, StoredRecord] = {}
         while True:

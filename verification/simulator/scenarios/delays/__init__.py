@@ -1,11 +1,12 @@
 """Delayed messages over whole brokers: clients send, cancel and reschedule them through any broker.
 
-Decides: what these clients do, and what must hold of delayed messages (D1 to D7). Leaves to others: the
+Decides: the requests of these clients, and the rules for delayed messages (D1 to D7). Leaves to others: the
 faults of brokers (``verification.simulator.faults``), and the logs as bytes
 (``verification.simulator.originals``).
 
 ``judge`` follows the committed records of ``__delayed`` and of the target topics, without code of the
-coordinator, and compares them with each other and with the answers. ``part`` combines all of it.
+coordinator, and compares them with each other and with the answers to clients. ``part`` combines clients and
+judge.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ REMEMBERED: Final = 40  # messages that one client cancels or changes
 
 
 class DelayedClient(Client):
-    """Sends messages whose values are their ids, and cancels and reschedules some of them."""
+    """Sends messages whose values are their ids; cancels and reschedules some of the messages."""
 
     def __init__(self, cluster: SimulatedCluster, name: str, odds: DelayOdds, judge: Judge) -> None:
         super().__init__(cluster, name)
@@ -41,7 +41,7 @@ class DelayedClient(Client):
         self.limits_lowered = 0
 
     async def run(self) -> None:
-        """Add, cancel and reschedule messages until the run no longer produces."""
+        """Send, cancel and reschedule messages until the producers of the run end."""
         cluster, odds = self.cluster, self._delays
         delete_s = cluster.loop.now + cluster.odds.faults_s / 2
         alters = odds.lowers_limit and self.name.endswith(" 0")
@@ -64,7 +64,7 @@ class DelayedClient(Client):
             await asyncio.sleep(self.rng.expovariate(1.0) * odds.think_s)
 
     async def reaches(self, machine: Machine, within_s: float) -> bool:
-        """Return whether a broker accepts a message in this time."""
+        """Return whether a broker accepts a delayed message within this time."""
         deadline = self.cluster.loop.now + within_s
         while not await self._add(machine, is_probe=True):
             if self.cluster.loop.now > deadline:
@@ -106,7 +106,7 @@ class DelayedClient(Client):
 
     @staticmethod
     def _shrinking(machine: Machine) -> int:
-        """Return the number of partitions of the topic, as a broker knows it; some may have been removed."""
+        """Return the number of partitions of the topic that loses partitions, as a broker knows it."""
         topics = {} if machine.broker is None else machine.broker.controller.image.topics
         return len(topics[SHRINKING].partitions) if SHRINKING in topics else 1
 
@@ -138,7 +138,7 @@ class DelayedClient(Client):
     async def _again(
         self, topic: str, ids: tuple[bytes, ...], messages: tuple[NewMessage, ...], spread: int
     ) -> None:
-        """Send an addition again, late: it adds no message."""
+        """Repeat the request that added messages, after a while: it must not add any message."""
         await asyncio.sleep(self.rng.expovariate(1.0) * self._delays.late_s)
         try:
             await self._send(self.machine(), topic, ids, messages, spread)
@@ -178,7 +178,9 @@ class DelayedClient(Client):
             self._judge.unknown(which.id)
 
     async def _limit(self, bytes_max: int | None) -> None:
-        """Let the topic refuse batches that it accepted before, or accept them again."""
+        """Lower the size limit of the topic's batches below batches that it accepted before, or raise the
+        limit again.
+        """
         try:
             await self.ask(
                 self.machine(),

@@ -1,7 +1,7 @@
-"""Compares the committed records about delayed messages with the records in their topics, and with the
-answers.
+"""Compares the committed records about delayed messages with the records in the target topics, and with the
+answers to clients.
 
-Decides: D1 to D6. Leaves to others: the end of a run (``part``).
+Decides: whether rules D1 to D6 hold. Leaves to others: the checks at the end of a run (``part``).
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ REDIRECTED: Final = "D4 a message for a decommissioned partition goes to another
 
 
 Asked = tuple[Literal["add", "cancel"], bytes]
-"""The kind of a request, and the id of the message."""
+"""A request about a message: the kind of request, and the message's id."""
 
 
 @dataclass(slots=True)
 class Known:
-    """The committed state of one message."""
+    """The state of one message according to the committed records."""
 
     message: Message
     due_ms: int
@@ -63,7 +63,7 @@ class Known:
 
 
 class Judge(PatientJudge):
-    """Sees every committed batch in order, and every answer."""
+    """Receives every committed batch in order, and every answer to a client, and checks D1 to D6."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         super().__init__(cluster, TOPIC, REMINDERS, FLEETING, SHRINKING)
@@ -78,7 +78,7 @@ class Judge(PatientJudge):
     # What is committed.
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """Read the committed batches of a group whose commit index has changed."""
+        """Process newly committed batches of a group."""
         record = self._cluster.checker.groups[group_id]
         place = self.place_of(record)
         if place is None:
@@ -91,7 +91,9 @@ class Judge(PatientJudge):
         self.check_waiting()
 
     def _take(self, machine: Machine, partition: int, batch: Original) -> None:
-        """Process records of ``__delayed``, each of them even if one before it has broken a rule."""
+        """Process the records of a batch of ``__delayed``. After a violation the remaining records are still
+        processed.
+        """
         broken: Broken | None = None
         for record in batch.records:
             row = KINDS.decoded(record.key, record.value)
@@ -184,9 +186,10 @@ class Judge(PatientJudge):
         self.on_assigned(machine, (key.topic, key.partition))
 
     def _check_goes_on(self, key: LaneKey, before: Lane | None, after: Lane | None) -> None:
-        """Check that the target accepts each sequence of an epoch once, as long as the target exists.
+        """Check that the coordinator uses each sequence of an epoch for one delivery to the target, while the
+        target exists.
 
-        A lane may be removed when its target was deleted, and then the messages that were being delivered
+        A lane may be removed when its target was deleted. Then the messages that were being delivered must
         have failed.
         """
         on_its_way = () if before is None else before.ids
@@ -208,7 +211,9 @@ class Judge(PatientJudge):
         return lane is not None and id_ in lane.ids
 
     def _arrive(self, place: Place, batch: Original) -> None:
-        """Process records of a target topic, whose values are ids."""
+        """Process the records of a batch of a target topic; the value of a record is the id of its
+        message.
+        """
         broken: Broken | None = None
         for record in batch.records:
             id_ = record.value or b""
@@ -233,17 +238,17 @@ class Judge(PatientJudge):
     # Requests and answers.
 
     def asks(self, *asked: Asked) -> None:
-        """Note a request that is about to be sent, once."""
+        """Note requests before they are first sent."""
         for each in asked:
             self._asked.sends(each)
 
     def refused(self, error: RaftlogError, *asked: Asked) -> None:
-        """Note a request that was answered with an error."""
+        """Note requests that were answered with an error."""
         for each in asked:
             self.checked(partial(self._asked.refused, each, error))
 
     def accepted(self, ids: tuple[bytes, ...], due_ms: tuple[int, ...]) -> None:
-        """Check an accepted addition: all of it is committed, with these times."""
+        """Check an accepted addition: all of its messages are committed with these due times."""
 
         def check() -> None:
             for id_, at_ms in zip(ids, due_ms, strict=True):
@@ -254,24 +259,28 @@ class Judge(PatientJudge):
         self.when_known(check)
 
     def cancelled(self, id_: bytes) -> None:
-        """Check a cancellation that was in time."""
+        """Check an accepted cancellation: the message must be committed as cancelled."""
         self._told(id_, "it is cancelled", lambda known: known.outcome == "cancelled")
 
     def too_late(self, id_: bytes) -> None:
-        """Check a request that was refused because the message is delivered or is being delivered."""
+        """Check an answer that a message is delivered or being delivered, which refuses a request to change
+        it.
+        """
         self._told(id_, "it is delivered", lambda known: known.was_assigned and known.outcome != "cancelled")
 
     def changes_of(self, id_: bytes) -> int:
-        """Return the number of known changes of the due time of a message."""
+        """Return how many changes of a message's due time are known to be committed."""
         known = self.known.get(id_)
         return 0 if known is None else len(known.changes)
 
     def changed(self, id_: bytes, due_ms: int, before: int) -> None:
-        """Check a message whose due time was changed; it had this number of changes before the request."""
+        """Check an accepted change of a message's due time. ``before`` is the number of its changes before
+        the request.
+        """
         self._told(id_, f"it is due at {due_ms}", lambda known: due_ms in known.changes[before:])
 
     def unknown(self, id_: bytes) -> None:
-        """Check an accepted message that a broker does not know: it was cancelled."""
+        """Check that an added message is cancelled if a broker answers that it does not know the message."""
         self._told(id_, "it is unknown", lambda known: known.outcome == "cancelled")
 
     def _told(self, id_: bytes, what: str, holds: Callable[[Known], bool]) -> None:

@@ -1,4 +1,4 @@
-"""The random parameters of one run's delayed messages."""
+"""The random parameters of the delayed messages of one run."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ AFTER_AN_ASSIGNMENT: Final = "after an assignment"
 BEFORE_A_MOVE: Final = "before a move"
 AFTER_A_MOVE: Final = "after a move"
 AIMED: Final = (AFTER_AN_ASSIGNMENT, BEFORE_A_MOVE, AFTER_A_MOVE)
-"""The coordinator of delayed messages, or the leader of their target, crashes or is deposed."""
+"""Faults: the coordinator of delayed messages, or the leader of a target partition, crashes or is deposed."""
 
 REMINDERS: Final = "reminders"
 FLEETING: Final = "fleeting"
 SHRINKING: Final = "shrinking"
 SHRINKING_PARTITIONS: Final = 2
-"""The target topics; in some runs the second one is deleted, or partitions of the third one are removed."""
+"""The number of partitions of the topic from which some runs remove partitions.
+
+In some runs the second target topic is deleted, or partitions of the third one are removed.
+"""
 LONG_SEGMENT: Final = (
     64 << 10
 )  # where messages are long: a segment has several batches of them, as others have
@@ -28,7 +31,9 @@ LONG_SEGMENT: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelayOdds:
-    """Probabilities are per request; times are means, unless they are limits."""
+    """Parameters of delayed messages: probabilities are per request, times are means unless they
+    are limits.
+    """
 
     coordinators: int  # partitions of ``__delayed``
     targets: int  # partitions of the topic
@@ -72,7 +77,7 @@ class DelayOdds:
 
 
 def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, DelayOdds]:
-    """A run without administrators, with delayed messages in place of most clients.
+    """Draw a run without administrators, with clients of delayed messages in place of most other clients.
 
     In half of the runs wall clocks jump often.
     """

@@ -1,5 +1,5 @@
-"""The delayed messages of a run: their clients, and the time at which all messages must be in their topics
-(D7).
+"""The delayed messages of a run: their clients, and the check that all messages arrive in their topics in
+time (D7).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ REDIRECTED: Final = "delayed messages for a removed partition"
 
 
 class Delays(Part):
-    """The clients and the judge of delayed messages in one run; see the package."""
+    """The clients and the judge of delayed messages in one run."""
 
     def __init__(self, cluster: SimulatedCluster, faults: Faults, odds: DelayOdds) -> None:
         self._cluster = cluster
@@ -56,11 +56,13 @@ class Delays(Part):
         self._probe = DelayedClient(cluster, "delays probe", odds, self.judge)
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """Handle a commit index that has changed."""
+        """Handle a group's commit index that has changed on a machine."""
         self.judge.committed(machine, group_id)
 
     def topics(self, config: Config) -> list[Topic]:
-        """Return the topics of the run; ``__delayed`` may be created by its first user instead."""
+        """Return the topics of the run; ``__delayed`` is sometimes missing: its first user then
+        creates it.
+        """
         odds = self._odds
         more: Config = {"segment_bytes": LONG_SEGMENT} if odds.lowers_limit else {}
         topics = [Topic(REMINDERS, odds.targets, config | more), Topic(FLEETING, 1, config)]
@@ -73,11 +75,11 @@ class Delays(Part):
         return topics
 
     def target(self, rng: random.Random) -> tuple[str, int] | None:
-        """Return mostly a topic of the scenario."""
+        """Return a topic, mostly of the scenario."""
         return rng.choice(self._odds.topics) if rng.random() < 0.8 else None
 
     def actors(self) -> list[Actor]:
-        """The clients, and an administrator if the run removes partitions."""
+        """Return the clients, and an administrator if the run removes partitions."""
         administrator = PartitionAdministrator(
             self._cluster,
             "of targets",
@@ -89,7 +91,7 @@ class Delays(Part):
         return [*self._clients, *([administrator] if self._odds.removes_partitions else [])]
 
     async def actors_ended(self) -> None:
-        """Act after the last client: late requests have ended, and every message was delivered or has failed
+        """Wait until all late requests have ended; then check that every message was delivered or has failed
         (D7).
         """
         for client in self._clients:
@@ -110,7 +112,7 @@ class Delays(Part):
             self.judge.look()
 
     async def check(self) -> dict[str, int]:
-        """Check that each answer follows from a log. Returns counts of what the run reports beside faults."""
+        """Check that each answer agrees with a log. Returns counts that the run reports beside its faults."""
         self.judge.look()
         if self.judge.waiting:
             self._cluster.violated(IN_TIME, f"{len(self.judge.waiting)} checks are of what no log shows")

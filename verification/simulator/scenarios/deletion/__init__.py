@@ -1,7 +1,7 @@
-"""A client that deletes the oldest records of the partitions that others use.
+"""A client that deletes the oldest records of partitions that other clients use.
 
-Decides: which records, and when. Leaves to others: whether deleted records become visible again
-(``log_starts``).
+Decides: which records the client deletes, and when. Leaves to others: whether deleted records become visible
+again (``log_starts``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A client that deletes the oldest records of the partitions that others use.
+"""A client that deletes the oldest records of partitions that other clients use.
 
-Decides: which records, and when. Leaves to others: whether deleted records become visible again
-(``log_starts``).
+Decides: which records the client deletes, and when. Leaves to others: whether deleted records become visible
+again (``log_starts``).
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from verification.simulator.simulated_cluster import SimulatedCluster
 
 
 class Deleter(Client):
-    """Deletes up to some offset near the end, which may be above the real end; continues after refusals."""
+    """A client that deletes records up to a random offset, which may be above the end; it continues after
+    refusals.
+    """
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         super().__init__(cluster, "deleter")
 
     async def run(self) -> None:
-        """Delete from one partition after the other."""
+        """Delete records from one partition after another until the run ends."""
         while self.cluster.is_producing:
             await self.cluster.rest()
             await self.pause()

@@ -1,4 +1,6 @@
-"""The random parameters of a run with a client that deletes records: it has none of its own."""
+"""The random parameters of a run with a client that deletes records: the scenario has no parameter of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,10 @@ from verification.simulator.odds import Odds
 
 @dataclass(frozen=True, slots=True)
 class DeletionOdds:
-    """A run has it or not."""
+    """Marks a run with a client that deletes records; it has no parameters."""
 
 
 def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, DeletionOdds]:
-    """A run without administrators, with a client that deletes records."""
+    """Draw a run without administrators, with a client that deletes records."""
     cluster = replace(cluster, administrators=0, recovers=False, deletes_on_request=True)
     return cluster.with_check_ms(rng.choice((100, 500))), DeletionOdds()

@@ -1,4 +1,4 @@
-"""Records that are deleted on request."""
+"""The deletion of records by a client in one run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from verification.simulator.simulated_cluster import SimulatedCluster
 
 
 class Deletion(Part):
-    """One client that deletes records."""
+    """The part of a run that has one client that deletes records."""
 
     def __init__(self, cluster: SimulatedCluster, faults: Faults, odds: DeletionOdds) -> None:
         self._cluster = cluster
 
     def actors(self) -> list[Actor]:
-        """The client that deletes records."""
+        """Return the client that deletes records."""
         return [Deleter(self._cluster)]

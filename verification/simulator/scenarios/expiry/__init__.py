@@ -1,5 +1,6 @@
-"""Unused rows that expire within a run: of groups, or of transactional ids, sinks and keyed requests.
+"""Unused rows of coordinators that expire within a run: rows of groups, transactional ids, sinks and keyed
+requests.
 
-Decides: how short retention is, and what may be forgotten (C10, T12). It is no scenario of its own: groups
-and transactions have users of such rows, in runs whose odds have ``ExpiryOdds``.
+Decides: how short retention is, and which rows may be deleted (C10, T12). Expiry is not a scenario of its
+own: the scenarios of groups and transactions use such rows in runs with ``ExpiryOdds``.
 """

@@ -1,4 +1,4 @@
-"""The random parameters of unused groups: they expire in the run, while wall clocks jump."""
+"""The random parameters of runs in which unused rows expire while wall clocks jump."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ from verification.simulator.odds import Odds
 EXPIRY_ODDS: Final = 0.15  # of runs with a consumer group
 CLOCKS: Final = ("wall clock", "wall clock")
 BESIDE_CLOCKS: Final = ("kill", "lose power", "isolate leader", "depose", "transfer")
-"""Other faults of such a run: few, and none that holds back an append for long."""
+"""Kinds of other faults in such a run: few, and none that delays an append for long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiryOdds:
-    """The settings of expiry. Coordinators look for unused rows as often as the retention lasts."""
+    """The settings of expiry. The interval at which coordinators search for unused rows equals the
+    retention.
+    """
 
     retention_ms: int  # of the offsets of a group without members
     pause: float  # the mean time between two commits of a group, as a multiple of the retention
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self | None:
-        """Draw the parameters for one seed; None for most of them."""
+        """Draw the parameters for one seed; None for most seeds."""
         if rng.random() >= EXPIRY_ODDS:
             return None
         return cls(retention_ms=rng.choice((1_000, 2_000)), pause=rng.choice((0.3, 0.7, 1.5)))
 
 
 def perhaps(cluster: Odds, rng: random.Random) -> Odds:
-    """Draw a run of groups or transactions; in some of them unused rows expire, among few other faults.
+    """Return a run of groups or transactions; in some runs unused rows expire, with few other faults.
 
-    Wall clocks jump, and run equally fast.
+    In the runs with expiry wall clocks jump, and all clocks run equally fast.
     """
     expiry = ExpiryOdds.drawn(rng)
     if expiry is None:

@@ -1,8 +1,8 @@
-"""Partitions that are decommissioned, recommissioned, removed and added again, while others produce.
+"""Partitions that are decommissioned, recommissioned, removed and added again, while clients produce.
 
 Decides: the requests of administrators, and the rules that are checked on the records: a refused record is
 not stored, an acknowledged record is stored once and stays until a client requests its deletion, and no
-offset names two records. Leaves to others: the faults, and the rules of every topic (``checker``,
+offset names two records. Leaves to others: the faults, and the rules that hold for all topics (``checker``,
 ``incarnations``).
 """
 

@@ -34,9 +34,11 @@ from verification.simulator.simulated_cluster import SimulatedCluster
 TOPIC: Final = "fewer"
 PARTITIONS_MAX: Final = 5
 ACTIONS: Final = {"decommission": 4, "recommission": 2, "add": 4, "delete": 5}
-"""Actions of an administrator, and their weights."""
+"""Actions of an administrator of partitions, and their weights."""
 WITHOUT_RETURN: Final = {**ACTIONS, "recommission": 0}
-"""The time after a decommission after which no earlier delayed request can be stored."""
+"""Weights of the actions late in a run: without recommissions, so that no delayed request is stored
+any more.
+"""
 
 Incarnation = tuple[int, int]
 
@@ -55,8 +57,8 @@ class Known:
 
 
 class Producer(Client):
-    """Sends each value to one partition after the other until one has stored it; repeats with the same
-    sequence.
+    """Sends each value to one partition after another until a partition has stored it; a repetition has an
+    equal sequence.
     """
 
     def __init__(self, cluster: SimulatedCluster, name: str, known: Known) -> None:
@@ -68,7 +70,7 @@ class Producer(Client):
         self._values = 0
 
     async def run(self) -> None:
-        """Produce one value after the other."""
+        """Produce one value after another until the run ends."""
         while self.cluster.is_producing:
             await self.cluster.rest()
             with contextlib.suppress(RaftlogError):
@@ -92,7 +94,7 @@ class Producer(Client):
                 return
 
     async def _send(self, value: str, partition: int) -> bool:
-        """Return whether the partition has the record, or may have it.
+        """Send a value to a partition; return whether the partition has stored it, or may have stored it.
 
         A new epoch follows a refused sequence.
         """
@@ -158,7 +160,7 @@ class PartitionAdministrator(Client):
         }
 
     async def run(self) -> None:
-        """Carry out one action after the other."""
+        """Carry out one action after another until the run ends."""
         while self.cluster.is_producing:
             await self.cluster.rest()
             kind = self.rng.choices(list(self._weights), list(self._weights.values()))[0]
@@ -203,7 +205,7 @@ class PartitionAdministrator(Client):
             )
 
     async def _delete(self) -> None:
-        """Empty a decommissioned partition, or delete the oldest records of another."""
+        """Delete all records of a decommissioned partition, or the oldest records of another partition."""
         topic = await self._topic()
         if topic is None:
             return
@@ -231,7 +233,7 @@ class Reader(Client):
     removals = 0  # partition numbers that were removed at least once
 
     async def read_all(self) -> dict[tuple[int, int], str]:
-        """Return the partition and offset of each value."""
+        """Return the partition and the offset of each value that was read."""
         found: dict[tuple[int, int], str] = {}
         while True:
             with contextlib.suppress(RaftlogError):

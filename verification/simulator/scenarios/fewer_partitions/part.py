@@ -28,18 +28,18 @@ REMOVALS: Final = "partition removed"
 
 
 class FewerPartitions(Part):
-    """One run's topic."""
+    """The topic whose partitions are decommissioned in one run."""
 
     def __init__(self, cluster: SimulatedCluster, faults: Faults, odds: FewerOdds) -> None:
         self._cluster = cluster
         self._known = Known()
 
     def topics(self, config: Config) -> list[Topic]:
-        """The topic of the scenario, which keeps its records for ever."""
+        """Return the topic of the scenario, which keeps its records for ever."""
         return [Topic(TOPIC, PARTITIONS, {"retention_ms": -1})]
 
     def actors(self) -> list[Actor]:
-        """The producers and administrators of the topic."""
+        """Return the producers and administrators of the topic."""
         cluster, known = self._cluster, self._known
         return [
             *(Producer(cluster, f"fewer p{number}", known) for number in range(PRODUCERS)),
@@ -49,7 +49,7 @@ class FewerPartitions(Part):
     async def check(self) -> dict[str, int]:
         """Read all records at the end of a run, and check them.
 
-        Returns counts of what the rules are about.
+        Returns counts of records and actions, by name.
         """
         reader = Reader(self._cluster, "fewer reader")
         found = await reader.read_all()

@@ -1,7 +1,8 @@
-"""Readers that any replica may serve, of plain or of transactional partitions.
+"""Readers that read from any replica, from plain or transactional partitions.
 
-Decides: which replica is asked, with which bounds, and what its response must know (I18, I38, I39). Leaves to
-others: gaps and repetitions (``chaos.checkers``), and the transactions (``transactions``).
+Decides: from which replica a reader reads, with which bounds of staleness, and which records the response
+must reflect (I18, I38, I39). Leaves to others: gaps and repetitions (``chaos.checkers``), and the
+transactions (``transactions``).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from verification.simulator.scenarios.followers.part import Followers
 
 
 def _base(rng: random.Random) -> Odds:
-    """Draw the base of the run: in half of the runs with transactions."""
+    """Draw the run on which the scenario builds: half of the runs have transactions."""
     return transactions.SCENARIO.drawn(rng) if rng.random() < 0.5 else Odds.drawn(rng)
 
 

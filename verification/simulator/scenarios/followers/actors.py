@@ -1,8 +1,8 @@
-"""Readers that any replica may serve, and the checks of what a replica shows.
+"""Readers that read from any replica, and the checks of the responses.
 
-Decides: which replica is asked, with which bounds, and what its response must know. A reader changes the
-replica at each read and continues at its position, so that the checkers of histories see gaps and
-repetitions.
+Decides: from which replica a reader reads, with which bounds of staleness, and which records the response
+must reflect. A reader changes the replica at each read and continues at its position, so that the checkers of
+histories see gaps and repetitions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CLOCK_MARGIN: Final = 1.25  # clocks of brokers run up to a tenth too slow or to
 
 
 class Acknowledged:
-    """The offsets of one partition that were acknowledged, by time."""
+    """The acknowledged offsets of one partition, each with the time of the acknowledgement."""
 
     def __init__(self, cluster: SimulatedCluster, partition: int) -> None:
         self._sends = cluster.history.sends
@@ -43,7 +43,7 @@ class Acknowledged:
         self._newest: list[int] = []  # the highest offset up to each time
 
     def by(self, time_s: float) -> int:
-        """Return the highest offset that was acknowledged at this time; -1 before any was."""
+        """Return the highest offset that was acknowledged at this time; -1 if there was none."""
         for send in self._sends[self._seen :]:
             if (
                 send.partition == self._partition
@@ -58,7 +58,7 @@ class Acknowledged:
 
 
 class FollowerReader(Client):
-    """Reads one partition from its start on, from any replica, with bounded staleness."""
+    """Reads one partition from its start on, each time from any replica, with bounded staleness."""
 
     def __init__(self, cluster: SimulatedCluster, name: str, partition: int, odds: FollowerOdds) -> None:
         super().__init__(cluster, name)
@@ -67,7 +67,7 @@ class FollowerReader(Client):
         self._acknowledged = Acknowledged(cluster, partition)
 
     async def run(self) -> None:
-        """Read during the faults."""
+        """Read from changing replicas until the run ends."""
         position = 0
         while self.cluster.is_producing:
             await self.cluster.rest()
@@ -101,7 +101,9 @@ class FollowerReader(Client):
         return result.next_offset
 
     async def _fetch(self, request: FetchRequest, broker: Broker) -> FetchResult:
-        """Fetch in the broker's process: the knowledge of the broker is checked when it answers."""
+        """Fetch, and check when the broker answers that the response reflects all that this replica must
+        know.
+        """
         began = self.cluster.loop.now
         target = self.cluster.checked[self._partition]
         result: FetchResult = await broker.gateway.fetch(target, request)
@@ -123,7 +125,7 @@ class FollowerReader(Client):
 
 
 class FollowerTransactionReader(TransactionReader):
-    """Reads a partition of transactions from any replica."""
+    """Reads a partition that takes part in transactions, from any replica."""
 
     def __init__(
         self,
@@ -139,7 +141,9 @@ class FollowerTransactionReader(TransactionReader):
         self._odds = odds
 
     async def read(self, position: int, *, wait_ms: int) -> FetchResult:
-        """Read once. What is stable at one replica may not be stable yet at the next."""
+        """Read once from any replica. Records that are stable at one replica may not be stable yet at
+        another.
+        """
         request = self._odds.request(self.rng, position, committed_only=self._committed_only)
         result: FetchResult = await self.ask(
             self.machine(),
@@ -152,7 +156,7 @@ class FollowerTransactionReader(TransactionReader):
 def follower_readers(
     cluster: SimulatedCluster, odds: FollowerOdds, story: Story | None
 ) -> list[FollowerReader | FollowerTransactionReader]:
-    """Create the readers of a run; with a story, also readers of its transactions."""
+    """Create the readers of a run; with a ``story``, also readers of the story's transactions."""
     readers: list[FollowerReader | FollowerTransactionReader] = [
         FollowerReader(cluster, f"f{number}", number % cluster.odds.partitions, odds)
         for number in range(odds.readers)

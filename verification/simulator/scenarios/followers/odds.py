@@ -1,4 +1,4 @@
-"""The random parameters of readers that any replica may serve."""
+"""The random parameters of readers that read from any replica."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ LOCAL_ODDS: Final = 0.6  # only the replica of the broker that is asked, as clie
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowerOdds:
-    """One run's readers of followers."""
+    """The parameters of the readers of one run."""
 
     readers: int
     staleness_ms: tuple[int, ...]
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
-        """Draw bounds below and above the time that elections take."""
+        """Draw bounds of staleness below and above the duration of elections."""
         return cls(
             readers=rng.choice((2, 3)),
             staleness_ms=rng.choice(((500,), (500, 1_000), (700, 3_000), (2_000,))),
@@ -41,5 +41,5 @@ class FollowerOdds:
 
 
 def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, FollowerOdds]:
-    """Readers of followers in a cluster with three replicas."""
+    """Draw a cluster with three replicas, and readers that read from any replica."""
     return replace(cluster, replicas=3, faults_s=max(cluster.faults_s, 8.0)), FollowerOdds.drawn(rng)

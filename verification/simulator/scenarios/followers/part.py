@@ -1,4 +1,4 @@
-"""Readers of followers in one run."""
+"""The readers of one run that read from any replica."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Followers(Part):
         self._odds = odds
 
     def actors(self) -> list[Actor]:
-        """All readers."""
+        """Return all readers."""
         transactions = self._cluster.part(Transactions)
         story = None if transactions is None else transactions.story
         return [*follower_readers(self._cluster, self._odds, story)]

@@ -1,8 +1,8 @@
-"""A consumer group over whole brokers: its members use the service of any broker, and some members fail.
+"""A consumer group on whole brokers: its members send requests to any broker, and some members fail.
 
 Decides: the faults of members and of their requests, when the group must have settled (C7), and that reads
-and replicas show what is committed (C8, C9). Leaves to others: what one member does, and the checks C1 to C7
-(``group_level``), rows that expire (``expiry``), and the faults of brokers (``faults``).
+and replicas show what is committed (C8, C9). Leaves to others: the behaviour of a member, and the checks C1
+to C7 (``group_level``), rows that expire (``expiry``), and the faults of brokers (``faults``).
 """
 
 from __future__ import annotations
@@ -28,5 +28,5 @@ SCENARIO: Final = Scenario(
 
 
 def drawn(rng: random.Random) -> Odds:
-    """Draw a run of the level: in some of them groups expire."""
+    """Draw a run with a consumer group; in some runs unused groups expire, too."""
     return perhaps(SCENARIO.drawn(rng), beside(rng))

@@ -1,9 +1,9 @@
-"""Groups without members whose offsets expire: operators sometimes commit offsets of theirs.
+"""Groups without members whose offsets expire: operators sometimes commit offsets for these groups.
 
-Decides: which commits are sent. Leaves to others: the records (``part``), and when a group may be deleted
-(``forgetting``).
+Decides: which commits are sent. Leaves to others: reading the committed records (``part``), and when a group
+may be deleted (``forgetting``).
 
-Each offset is committed once, so that a committed one names its request.
+Each offset is committed once, so that a committed offset identifies its request.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FIRST_OFFSET: Final = 1_000_000  # of these groups
 
 
 class IdleGroups:
-    """The groups of one partition of ``__offsets`` that have no members."""
+    """The groups without members whose rows are in one partition of ``__offsets``."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class IdleGroups:
         return self._forgetting.forgotten
 
     async def use(self, name: str) -> None:
-        """Commit for a group, with pauses, until the producers of the run end."""
+        """Commit offsets for one group, with pauses, until the producers of the run end."""
         rng = self._cluster.rng(f"commits of {name}")
         mean_s = self._odds.pause * self._odds.retention_ms / 1000
         while self._cluster.is_producing:
@@ -72,7 +72,9 @@ class IdleGroups:
             await asyncio.sleep(rng.expovariate(1.0) * mean_s)
 
     def committed(self, writer: NodeId, appended_s: float, key: Key, value: Value | None) -> None:
-        """Check a committed record by its leader and the time of its append. Raises ``Broken``."""
+        """Check a committed record, given the leader that appended it and the time of the append. Raises
+        ``Broken``.
+        """
         if isinstance(key, OffsetKey) and isinstance(value, CommittedOffset):
             self._forgetting.used(key.group, self._sent_s[value.offset])
         elif isinstance(key, GroupKey) and value is None:

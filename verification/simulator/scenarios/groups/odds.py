@@ -10,11 +10,11 @@ from verification.simulator.group_level.odds import GroupOdds
 from verification.simulator.odds import Odds
 
 AFTER_A_GROUP_RECORD: Final = "after a record of a group"
-"""The coordinator of a consumer group crashes, is deposed, or raises an unexpected error."""
+"""Fault: the coordinator of a consumer group crashes, is deposed, or raises an unexpected error."""
 
 
 def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, GroupOdds]:
-    """A run without administrators, with a consumer group in place of most clients."""
+    """Draw a run without administrators, with a consumer group in place of most clients."""
     cluster = cluster.with_few_clients(rng)
     group = GroupOdds.drawn_for_brokers(rng)
     cluster = replace(

@@ -59,14 +59,14 @@ OTHERS: Final = 3  # groups without members
 _FOLDER: Final = re.compile(rf"/{OFFSETS}-[0-9a-f]{{32}}/Partition-(\d+)$")
 
 Position = tuple[int, int]
-"""Generation and offset: the lower bound of later commits."""
+"""Generation and offset of a commit: later commits must not be below them."""
 
 
 class _Checker(GroupChecker):
-    """A group checker that checks answers to members once all committed records are known.
+    """A group checker that delays the check of an answer to a member until all committed records are known.
 
-    A leader with a full disk commits entries with the disks of other replicas, and no log that the checker
-    reads shows these entries yet.
+    A leader with a full disk may commit an entry that only the other replicas have stored. Such an entry may
+    be in none of the logs that the checker has read so far.
     """
 
     def __init__(self, group: str, when_known: Callable[[Callable[[], None]], None]) -> None:
@@ -121,7 +121,7 @@ class ConsumerGroup(Part):
     # What is committed.
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """Handle a commit index that has changed."""
+        """Handle a group's commit index that has changed on a machine."""
         self._look(group_id)
         if self._is_coordinated_by(machine, group_id):
             self._faults.aim(AFTER_A_GROUP_RECORD, machine)
@@ -139,7 +139,7 @@ class ConsumerGroup(Part):
             self._take(record)
 
     def _is_coordinated_by(self, machine: Machine, group_id: GroupId) -> bool:
-        """Return whether these records are of the group, and this machine leads their partition."""
+        """Return whether these records have the group's rows, and this machine leads their partition."""
         if self._record is None or self._record.group_id != group_id or machine.broker is None:
             return False
         found = machine.broker.host.groups.get(group_id)
@@ -171,7 +171,7 @@ class ConsumerGroup(Part):
 
     @property
     def _is_behind(self) -> bool:
-        """Return whether some broker knows more entries to be committed than any log shows."""
+        """Return whether some broker knows more entries to be committed than the logs show that were read."""
         record = self._record
         if record is None:
             return False
@@ -197,15 +197,17 @@ class ConsumerGroup(Part):
     # Members and their requests.
 
     def actors(self) -> list[Actor]:
-        """All members, in one task."""
+        """Return the task that runs all members."""
         return [self]
 
     def target(self, rng: random.Random) -> tuple[str, int] | None:
-        """Return mostly a partition of ``__offsets``."""
+        """Return a random partition, mostly of ``__offsets``."""
         return (OFFSETS, self._cluster.odds.settings.offsets_partitions) if rng.random() < 0.7 else None
 
     async def run(self) -> None:
-        """Run the members, faults and reads until the run is over; then wait for all requests."""
+        """Run the members, faults and reads until the producers of the run end; then wait for all
+        requests.
+        """
         faults_s = reads_s = self._cluster.loop.now
         if self._idle is not None:
             for name in sorted(self._idle.names):
@@ -242,7 +244,7 @@ class ConsumerGroup(Part):
         task.add_done_callback(self._requests.discard)
 
     def _send(self, member: Member, request: Request) -> None:
-        """Send a request once, twice, or once more much later, each time to any broker."""
+        """Send a request once; or twice; or again much later; each time to any broker."""
         delays_s = [self._drawn_s(self._odds.delay_ms)]
         if not self._cluster.is_healed:
             if self._rng.random() < self._odds.doubled:
@@ -283,7 +285,7 @@ class ConsumerGroup(Part):
         await self._ask(commit, lambda broker, reply: None)
 
     async def _read(self) -> None:
-        """Read the group linearizably, through any broker."""
+        """Read the state of the group linearizably, through any broker."""
         floor, generation, ends = dict(self.checker.floor), self.checker.generation, self.checker.ends
 
         def check(broker: Broker, reply: Reply) -> None:
@@ -342,8 +344,8 @@ class ConsumerGroup(Part):
     # The end.
 
     async def converged(self, convergence: Convergence) -> None:
-        """Check that without faults all running members own all partitions, in one generation, in a bounded
-        time (C7).
+        """Check that after the faults the running members own all partitions, in one generation, within a
+        bounded time (C7).
         """
         cluster, odds = self._cluster, self._odds
         for member in self.members:
@@ -373,7 +375,7 @@ class ConsumerGroup(Part):
         return {} if self._idle is None else {EXPIRED: self._idle.expired}
 
     def _check_replicas(self) -> None:
-        """Check that every replica has the committed groups and offsets (C9)."""
+        """Check that every replica has applied the committed groups and offsets (C9)."""
         if self._waiting:
             self._cluster.violated(KEPT, f"{len(self._waiting)} answers are of what no log shows")
         for machine in self._cluster.machines:

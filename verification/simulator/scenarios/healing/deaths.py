@@ -1,8 +1,8 @@
 """Brokers that die, permanently or for longer than a restart takes, and the replicas that must be restored.
 
-Decides: which broker may die, so that no record and no majority of the metadata group is lost: not before the
-replicas of all earlier dead brokers are restored and no move is under way. Checks at the end, while
-permanently dead brokers are still off, that each partition has its replicas (L11).
+Decides: which broker may die, so that no record and no majority of the metadata group is lost. A broker may
+die only when the replicas of all earlier dead brokers are restored and no replica moves. Checks at the end,
+while permanently dead brokers are still off, that each partition has its full number of replicas (L11).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class BrokerDeaths:
         self._odds = odds
 
     async def registered(self) -> None:
-        """Return once all brokers may get replicas: a topic that is created earlier cannot use all racks."""
+        """Return once all brokers are registered: a topic that is created earlier cannot use all racks."""
         is_registered = False
         while not is_registered:
             await asyncio.sleep(0.1)
@@ -52,7 +52,7 @@ class BrokerDeaths:
 
     @property
     def candidates(self) -> list[Machine]:
-        """The brokers that may die now."""
+        """The machines whose brokers may die now."""
         cluster, image = self._cluster, self._image()
         off = [machine for machine in cluster.machines if machine.broker is None]
         if image is None or 2 * (len(off) + 1) >= len(cluster.machines):
@@ -81,7 +81,7 @@ class BrokerDeaths:
         ]
 
     def die(self, rng: random.Random) -> None:
-        """Kill a candidate or cut its power, permanently or for a while."""
+        """Kill a candidate or cut its power; it stays off permanently or for a while."""
         machine = rng.choice(self.candidates)
         left = self._odds.dead_for_good - sum(each.is_gone for each in self._cluster.machines)
         machine.is_kept_off = True
@@ -94,9 +94,10 @@ class BrokerDeaths:
             self._cluster.loop.later(rng.choice(AWAY_S), self._return, machine)
 
     def die_beside(self, rng: random.Random, pair: Collection[Machine]) -> None:
-        """Let a broker die whose partitions have a majority that the active controller reaches.
+        """Let a broker die permanently, such that the active controller reaches a majority of each of its
+        partitions.
 
-        The controller may be one of the two brokers that do not reach each other.
+        ``pair`` are two brokers that do not reach each other; one of them may be the controller.
         """
         image, nodes = self._image(), {machine.node for machine in pair if not machine.leads(METADATA_GROUP)}
         assert image is not None
@@ -117,9 +118,10 @@ class BrokerDeaths:
             machine.start()
 
     async def restored(self, cut_off: Collection[Machine] = ()) -> None:
-        """Return once all replicas are restored, then start the dead brokers: their replicas must be removed.
+        """Wait until all replicas are restored, then start the dead brokers, whose former replicas must be
+        removed.
 
-        Brokers that are cut off may not know which replicas belong on them.
+        The brokers ``cut_off`` may not know which replicas they should hold.
         """
         cluster = self._cluster
         deadline = cluster.loop.now + RESTORED_S

@@ -1,8 +1,8 @@
-"""An operator who takes brokers out of use while others die, and changes his mind.
+"""An operator who decommissions brokers while other brokers die, and recommissions some of them.
 
 Decides: which broker is decommissioned, so that the others can hold all replicas even after the deaths that
-the run permits. Leaves to others: deaths and the check at the end, that a decommissioned broker has no
-replica left and each partition has its full number (``deaths``).
+the run permits. Leaves to others: deaths, and the check at the end that each partition has its full number of
+replicas (``deaths``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TIMEOUT_MS: Final = 2000
 
 
 class Decommissions:
-    """One run's operator."""
+    """The operator of one run who decommissions brokers."""
 
     def __init__(self, cluster: SimulatedCluster, odds: HealingOdds) -> None:
         self._cluster = cluster
@@ -45,7 +45,7 @@ class Decommissions:
 
     @property
     def chosen(self) -> frozenset[NodeId]:
-        """The brokers that are out of use, or are about to be."""
+        """The brokers that are decommissioned, or are about to be decommissioned."""
         return frozenset(self._chosen)
 
     def decommission(self, rng: random.Random) -> None:
@@ -65,7 +65,9 @@ class Decommissions:
                 self._chosen.discard(broker)
 
     async def _ask(self, request: DecommissionBroker) -> bool:
-        """Send the request to a running broker; return whether it succeeded. False may mean unknown."""
+        """Send the request to a running broker; return whether it succeeded. After False it may still be
+        carried out.
+        """
         for machine in self._cluster.machines:
             if machine.broker is not None and machine.node != request.broker_id:
                 with contextlib.suppress(RaftlogError):
@@ -75,7 +77,7 @@ class Decommissions:
         return False
 
     def problems(self, image: MetadataImage) -> list[str]:
-        """The brokers that still have replicas."""
+        """Describe each decommissioned broker that still holds replicas."""
         return [
             f"broker {broker.broker_id} is decommissioned and has {left} replicas"
             for broker in image.brokers.values()

@@ -1,4 +1,4 @@
-"""The random parameters of brokers that die, and of the cluster that restores their replicas."""
+"""The random parameters of runs in which brokers die and the cluster restores their replicas."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from verification.simulator.broker_odds import BrokerOdds
 from verification.simulator.odds import AIMED_FAULTS, Odds
 
 DIE: Final = "die"
-"""A broker dies permanently, or is off for a while."""
+"""Fault: a broker dies permanently, or is off for a while."""
 
 DECOMMISSION: Final = "decommission"
-"""An operator takes a broker out of use, permanently or for a while."""
+"""Fault: an operator decommissions a broker, permanently or for a while."""
 
 SILENT: Final = (
     "kill",
@@ -26,15 +26,17 @@ SILENT: Final = (
     "silent links",
     "slow links",
 )
-"""Other faults, in which brokers may be silent: in runs without racks, where any broker may be chosen."""
+"""Kinds of other faults during which brokers may be silent. Only in runs without racks, where any broker may
+be chosen.
+"""
 
 HEARD: Final = ("transfer", "lead again", "slow disk", "full disk")
-"""Faults in which all running brokers stay reachable."""
+"""Kinds of other faults during which all running brokers stay reachable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealingOdds:
-    """One run's deaths. With racks each broker has one, and each rack has two brokers."""
+    """The parameters of one run's deaths. In a run with racks each rack has two brokers."""
 
     restore_after_ms: int = 300_000  # no run takes as long
     moves_max: int = 10
@@ -44,7 +46,7 @@ class HealingOdds:
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
-        """Draw the parameters: few moves at a time in half of the runs."""
+        """Draw the parameters; in half of the runs few replicas move at a time."""
         has_racks = rng.random() < 0.3
         return cls(
             restore_after_ms=rng.choice((3_500, 4_000, 5_000)),
@@ -65,10 +67,10 @@ class HealingOdds:
 
 
 def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, HealingOdds]:
-    """Draw a long run in which brokers die one after the other, with few other faults and with brokers to
-    spare.
+    """Draw a long run in which brokers die one after another, with few other faults and with more brokers
+    than replicas need.
 
-    Messages are not delayed by an election timeout: no controller would lead for ``restore_after_ms``.
+    No message is delayed by an election timeout: otherwise no controller would lead for ``restore_after_ms``.
     """
     cluster, healing = cluster.with_few_clients(rng), HealingOdds.drawn(rng)
     brokers = 6 if healing.has_racks else rng.choice((4, 5, 5, 6))

@@ -1,10 +1,12 @@
-"""Brokers are copied or change their addresses, a link is cut for long, and all start from copies.
+"""Brokers whose disks are copied or whose addresses change, a link that is cut for long, and a restore of all
+brokers.
 
-Decides: which broker is copied or moved, and what its settings say. Checks that only an older copy begins
-again (I43), that a copy beside its original is kept out (L15), and what a restore of all brokers promises
-(I44). Leaves to others: that everything works meanwhile (``convergence``).
+Decides: which broker is copied or moved, and what its settings say. Checks that only a broker on an older
+copy begins again (I43), that a copy which runs beside its original is kept out (L15), and the promises about
+a restore of all brokers (I44). Leaves to others: that everything works meanwhile (``convergence``).
 
-``part`` has copies and addresses, ``long_cut`` the link, ``restored`` the cluster on copies.
+``part`` copies and moves brokers, ``long_cut`` cuts a link, ``restored`` starts the whole cluster from
+copies.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ CUT_ODDS: Final = 0.4
 
 
 def _base(rng: random.Random) -> Odds:
-    """Draw a cluster that brokers join, or, for a cut link, a cluster without joins."""
+    """Draw the run on which the scenario builds: a cluster that brokers join, or, for a cut link, without
+    joins.
+    """
     is_cut = rng.random() < CUT_ODDS
     cluster = joining.SCENARIO.drawn(rng)
     return cluster.without(JoinOdds) if is_cut else cluster

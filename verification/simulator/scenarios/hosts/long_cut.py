@@ -1,8 +1,8 @@
-"""A link between two brokers that is cut for long in a cluster that is healed otherwise.
+"""Cuts the link between two brokers for long, after all other faults are healed.
 
-Decides: which link, in which directions, and which broker dies during the cut. Checks that every broker
-serves during the cut (L2), and that the replicas of the dead broker are restored (L11). Leaves to others: the
-rules once the link works again (``convergence``).
+Decides: which link is cut, in which directions, and which broker dies during the cut. Checks that every
+broker accepts requests during the cut (L2), and that the replicas of the dead broker are restored (L11).
+Leaves to others: the checks after the link works again (``convergence``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ SOON_S: Final = 6.0  # every broker serves again so soon after a leadership has 
 
 
 async def hold_cut(cluster: SimulatedCluster, odds: HostOdds, counts: Counter[str]) -> None:
-    """Cut a link, check the cluster for a while, and mend the link. Does nothing in runs without cuts."""
+    """Cut a link, check the cluster for a while, and mend the link. Without ``cuts`` in the odds,
+    do nothing.
+    """
     if not odds.cuts or len(cluster.members) < 3:
         return
     rng, convergence = cluster.rng("cut link"), Convergence(cluster, "while cut")
@@ -51,7 +53,7 @@ async def hold_cut(cluster: SimulatedCluster, odds: HostOdds, counts: Counter[st
 
 
 async def _confirm_metadata(cluster: SimulatedCluster) -> None:
-    """Check that every broker reaches the active controller, if necessary through a third broker."""
+    """Check that every broker reaches the active controller, if necessary by way of a third broker."""
     for machine in _up(cluster):
         try:
             await machine.call(lambda broker: broker.controller.current_image(round(SOON_S * 1000)))
@@ -65,7 +67,7 @@ def _up(cluster: SimulatedCluster) -> list[Machine]:
 
 
 def _pair(rng: random.Random, cluster: SimulatedCluster) -> tuple[Machine, Machine]:
-    """Draw mostly the active controller and a leader, or another broker."""
+    """Draw two brokers: mostly the active controller and either a leader or another broker."""
     leading = [machine for machine in cluster.members if machine.leads(METADATA_GROUP)]
     first = rng.choice(leading) if leading and rng.random() < 0.7 else rng.choice(cluster.members)
     return first, rng.choice([machine for machine in cluster.members if machine is not first])

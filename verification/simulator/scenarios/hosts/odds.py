@@ -1,4 +1,4 @@
-"""The random parameters of brokers that are copied and moved, and of a link that is broken for long."""
+"""The random parameters of runs in which brokers are copied and moved, or a link is cut for long."""
 
 from __future__ import annotations
 
@@ -12,22 +12,30 @@ from verification.simulator.scenarios.joining.odds import BESIDE_JOINS, JOIN, Jo
 from verification.simulator.side_draws import beside
 
 BESIDE: Final = "copy beside its original"
-"""A copy of a broker's disk is started while the broker runs; later both may restart, and all others."""
+"""Fault: a copy of a broker's disk is started while the broker runs. Later both may restart, and all other
+brokers.
+"""
 
 ADDRESS: Final = "another address"
-"""A broker that was stopped starts at another address, which is in its own settings only."""
+"""Fault: a broker that was stopped starts at another address, which only its own settings name."""
 
 ADDRESSES: Final = "other addresses"
-"""All brokers are stopped and start at other addresses; settings name those of the first brokers."""
+"""Fault: all brokers are stopped and start at other addresses; their settings name the first brokers'
+addresses.
+"""
 
 UNHEARD: Final = "unheard starts"
-"""An older copy takes the place of a broker's disk; it starts more than 32 times and reaches no peer."""
+"""Fault: an older copy takes the place of a broker's disk, and the broker starts more than 32 times without a
+peer.
+"""
 
 CUT: Final = "cut link"
-"""No frame passes between two brokers, in one direction or both, for long: last in a run, without others."""
+"""Fault: no frame passes between two brokers, in one or both directions, for long; after all other faults."""
 
 RESTORED: Final = "restore of all brokers"
-"""All brokers start from copies of themselves, last in a run: of one moment, or of different moments."""
+"""Fault: at the end all brokers start from copies of themselves, made at one moment or at different
+moments.
+"""
 
 STOPPED: Final = "stopped"
 RUNNING: Final = "running"
@@ -38,7 +46,7 @@ OF_ADDRESSES: Final = (ADDRESS, ADDRESSES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostOdds:
-    """The parameters of one run's copies and moves."""
+    """The parameters of copies, moves and cuts in one run."""
 
     cuts: bool  # a link in the end
     kills: bool  # a broker while the link is cut; its replicas must be restored
@@ -47,14 +55,14 @@ class HostOdds:
 
     @classmethod
     def drawn(cls, rng: random.Random, *, has_spare: bool) -> Self:
-        """Draw the parameters. With brokers to spare one may die."""
+        """Draw the parameters. If there are more brokers than replicas need, a broker may die."""
         cuts = has_spare or rng.random() < 0.3
         return cls(cuts=cuts, kills=has_spare and rng.random() < 0.7)
 
     def with_restore(self, rng: random.Random) -> HostOdds:
-        """Add a restore in half of the runs.
+        """Return a copy with a restore of all brokers, in half of the runs.
 
-        Mostly the brokers ran, and their disks have grown older since or not.
+        In most restores the copies are made while the brokers run, at different moments.
         """
         restores = rng.choice(("", "", "", STOPPED, RUNNING, RUNNING))
         return replace(self, restores=restores, copy_s=rng.choice((0.02, 0.2, 1.0)))
@@ -64,7 +72,7 @@ def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, HostOdds]:
     """Draw a run in which brokers are copied, or join and change their addresses; in some runs a link is cut
     at the end.
 
-    Where it is cut for certain, there are brokers to spare, and none joins.
+    A run in which a link is surely cut has more brokers than replicas need, and no broker joins.
     """
     cluster = replace(cluster, faults_s=rng.choice((6.0, 10.0)), pause_s=rng.choice((0.5, 1.0)))
     is_cut = cluster.of(JoinOdds) is None

@@ -1,9 +1,9 @@
-"""Copies of brokers that run beside their originals or start without a reachable peer, and brokers at other
+"""Runs copies of brokers beside their originals, starts copies that reach no peer, and moves brokers to other
 addresses.
 
 Decides: which broker is copied or moved, when a copy runs, and the content of its settings. Checks that only
-an older copy begins again (I43), and that a copy beside its original is kept out (L15). Leaves to others:
-that everything works while a copy runs (``convergence``).
+a broker on an older copy begins again (I43), and that a copy beside its original is kept out (L15). Leaves to
+others: that everything works while a copy runs (``convergence``).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ BROKERS_MAX: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class _Image:
-    """The files of a machine's disk at one moment, and its age then."""
+    """The files of a machine's disk at one moment, and the disk's age at that moment."""
 
     machine: Machine
     disk: Disk
@@ -62,7 +62,7 @@ class _Image:
 
 
 class Hosts(Part):
-    """The copies and the addresses of one run."""
+    """The copies and the addresses of brokers in one run."""
 
     def __init__(self, cluster: SimulatedCluster, faults: Faults, odds: HostOdds) -> None:
         self._cluster = cluster
@@ -77,14 +77,14 @@ class Hosts(Part):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> list[asyncio.Task[None]]:
-        """Begin to copy all brokers, if they are to start from copies at the end."""
+        """Begin to copy all brokers, in a run in which they start from copies at the end."""
         if self._restored_from is not None:
             making = self._restored_from.make_while_running()
             self._copying = asyncio.get_running_loop().create_task(making)
         return []
 
     def faults(self) -> dict[str, Timed]:
-        """Return the faults of the scenario: brokers are copied, or moved."""
+        """Return the faults of the scenario: brokers are copied, or moved to other addresses."""
         return {
             BESIDE: lambda rng: self._with_image(rng, self._beside),
             UNHEARD: lambda rng: self._with_image(rng, self._unheard),
@@ -95,7 +95,9 @@ class Hosts(Part):
     def _with_image(
         self, rng: random.Random, work: Callable[[_Image, random.Random], Coroutine[None, None, None]]
     ) -> None:
-        """Copy the disk of a running broker, and continue once every other disk knows a newer state of it."""
+        """Copy the disk of a running broker; call ``work`` once every other disk has noted a newer state of
+        this disk.
+        """
         able = [machine for machine in self._cluster.members if machine.broker is not None]
         if self._tasks or not able:
             return  # one copy at a time
@@ -129,7 +131,7 @@ class Hosts(Part):
     async def _beside(self, image: _Image, rng: random.Random) -> None:
         """Run a copy beside its original.
 
-        In half of the cases all brokers restart when the copy has ended.
+        In half of the cases all brokers restart after the end of the copy.
         """
         copy = self.start_copy(image.machine, image.files)
         for _ in range(int(rng.choice(COPY_S) / LOOK_S)):
@@ -143,9 +145,10 @@ class Hosts(Part):
             self._restart_all()
 
     async def _try_equal(self) -> None:
-        """Start a copy of equal age: it is kept out, too, since its original is connected and reached by all.
+        """Start a copy whose age equals the original's: it must be kept out, because all brokers are
+        connected to the original.
 
-        This holds only then: where a link of the original is lost, no fact distinguishes the two processes.
+        If a link of the original were lost, no fact would distinguish the two processes.
         """
         rng, members = self._cluster.rng("equal copy"), self._cluster.members
         able = [machine for machine in members if self._is_reached(machine)]
@@ -162,7 +165,7 @@ class Hosts(Part):
         return is_here and all(each.reaches(machine.node) for each in peers)
 
     def start_copy(self, original: Machine, files: dict[str, bytes]) -> Machine:
-        """Start a process with these files and the settings of the original, at an address of its own."""
+        """Start a process on these files, with the settings of the original, at an address of its own."""
         observer = _OfCopy()
         copy = observer.machine = Machine(self._cluster, original.node, observer)
         copy.name = f"copy {next(self._ports)} of {original.name}"
@@ -182,7 +185,9 @@ class Hosts(Part):
         self._copies.remove(copy)
 
     async def _check_kept_out(self, copy: Machine) -> None:
-        """For a while, check that the copy hears no peer and other brokers hear the original only."""
+        """Check for a while that the copy gets no frames from peers, and that other brokers get frames of the
+        original only.
+        """
         for _ in range(LOOKS):
             await asyncio.sleep(LOOK_S)
             peers = [each for each in self._cluster.members if each.node != copy.node]
@@ -200,7 +205,9 @@ class Hosts(Part):
     # Starts that nobody hears.
 
     async def _unheard(self, image: _Image, rng: random.Random) -> None:
-        """Put the copy in the place of the disk, and start it many times before it reaches any peer."""
+        """Put the copy in the place of the broker's disk, and start the broker many times before it reaches
+        any peer.
+        """
         machine, network = image.machine, self._cluster.network
         if not self._is_known(machine) or not self._lost_files.may_forget(machine):
             return
@@ -225,7 +232,9 @@ class Hosts(Part):
         return LOCALHOST, next(self._ports)
 
     def _move_one(self, rng: random.Random) -> None:
-        """Move a broker if the metadata name the addresses of all brokers: its peers have older settings."""
+        """Move a broker if the metadata has the current addresses of all brokers; the settings of its peers
+        keep the old one.
+        """
         able = [each for each in self._cluster.members if self._may_move(each)]
         if not able or not all(self._is_known(each) for each in self._cluster.members):
             return
@@ -245,56 +254,62 @@ class Hosts(Part):
         self._restart_all()
 
     def _may_move(self, machine: Machine) -> bool:
-        """Return whether the disk of a broker is registered: others ignore the address of another disk."""
+        """Return whether the disk of a broker is registered: brokers ignore the address of an unregistered
+        disk.
+        """
         known, broker = self._known(machine), machine.broker
         if known is None or broker is None or machine.is_on_older_copy:
             return False
         return known.disk_id == broker.disks.age.disk.disk_id
 
     def _is_known(self, machine: Machine) -> bool:
-        """Return whether the metadata name the broker's address."""
+        """Return whether the metadata has the broker's current address."""
         known = self._known(machine)
         return known is not None and known.rpc_port == machine.address[1]
 
     def _known(self, machine: Machine) -> BrokerInfo | None:
-        """Return the broker of a machine in the newest metadata of any broker, or None."""
+        """Return the row of a machine's broker in the newest metadata of any broker, or None."""
         brokers = [each.broker for each in self._cluster.members if each.broker is not None]
         images = [broker.controller.image for broker in brokers]
         image = max(images, key=lambda image: image.version, default=None)
         return None if image is None else image.brokers.get(machine.node)
 
     def _move(self, machines: list[Machine]) -> None:
-        """Let these brokers start at new addresses the next time."""
+        """Give these brokers new addresses, which they use from their next start on."""
         for machine in machines:
             machine.address = self._new_address()
             self._cluster.trace.note(machine.node, f"moves to {machine.address[1]}")
             self._counts[MOVED] += 1
 
     def _file(self, machine: Machine) -> dict[int, tuple[str, int]]:
-        """Return settings that an operator has corrected: its own address, and those of the first brokers."""
+        """Return corrected settings of a broker, with its own new address and the addresses of the first
+        brokers.
+        """
         first = self._cluster.machines[: self._cluster.odds.brokers]
         return {each.node: each.address for each in (*first, machine)}
 
     def begins_again(self, machine: Machine) -> None:
-        """Handle a broker whose disk is an older copy for it."""
+        """Handle a broker whose disk is recognised as an older copy."""
         record = twin_file.load(machine.disk, DATA, AGE_FILE, DiskRecord)
         is_copy = record is not None and record.disk.disk_id == machine.copied_disk
         if not is_copy:
             self._cluster.violated(ORIGINAL, f"{machine.name} begins again on its own disk")
 
     async def faults_ended(self) -> None:
-        """Return once brokers hear one another (L2), none is on an older copy (L15), and a link was cut."""
+        """Wait until brokers hear one another (L2) and none runs on an older copy (L15); then cut a link for
+        long.
+        """
         await self._settled()
         await hold_cut(self._cluster, self._odds, self._counts)
 
     async def check(self) -> dict[str, int]:
-        """Stop copying running brokers: the remaining copies are made once all brokers are stopped."""
+        """Stop to copy running brokers: the remaining copies are made once all brokers are stopped."""
         if self._copying is not None:
             self._copying.cancel()
         return {}
 
     def stopped(self) -> None:
-        """Start all brokers from copies, as another cluster that continues where this one has ended."""
+        """Start all brokers from copies, as a new cluster that continues from the copied state."""
         if self._restored_from is None:
             return
         self._restored_from.make_the_rest()
@@ -317,13 +332,13 @@ class Hosts(Part):
         await self._try_equal()
 
     def _check_left(self) -> None:
-        """Check that an older copy in the place of its original has begun again."""
+        """Check that each older copy in the place of its original has begun again."""
         left = [each.name for each in self._cluster.members if each.is_on_older_copy]
         if left:
             self._cluster.violated(KEPT_OUT, f"{left} take part with older copies")
 
     def _apart(self) -> dict[str, list[NodeId]]:
-        """Return the peers that each broker does not hear."""
+        """Return for each broker the peers that it does not hear."""
         members = self._cluster.members
         hears = {each.name: _heard(each) for each in members}
         unheard = {
@@ -333,7 +348,7 @@ class Hosts(Part):
 
 
 class _OfCopy:
-    """Observes the machine of a copy: starts it again where it begins again by itself."""
+    """Observes the machine of a copy, and restarts the copy when its broker ends in order to begin again."""
 
     machine: Machine
 

@@ -1,10 +1,12 @@
-"""A cluster whose brokers all start from copies: of one moment, or of different moments.
+"""Runs a cluster whose brokers all start from copies, which were made at one moment or at different moments.
 
-Only copies of stopped brokers fit together. For other copies decision 37 promises that a broker which knows a
-newer state of a disk refuses its copy, and that ``raftlog verify`` finds logs that are not one log any more.
+Only copies of stopped brokers fit together. For other copies decision 37 has two promises. A broker that
+knows a newer state of a disk refuses its copy, and ``raftlog verify`` finds logs of one partition that
+contradict each other.
 
-Decides: when each broker is copied, what was promised about the copies (``Fit``), and whether that holds
-(I43, I44). It has its own judge: the history of the run before has records that the restore has lost.
+Decides: when each broker is copied, which promises hold for the copies (``Fit``), and whether they are kept
+(I43, I44). The checkers of the earlier run cannot be used, because the restore has lost records of its
+history.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ Files = Mapping[str, bytes]
 
 
 class Fit(enum.Enum):
-    """Checks of what brokers promise about copies of disks."""
+    """The promises of brokers about a set of copies of disks."""
 
     ONE_MOMENT = enum.auto()  # of stopped brokers: the cluster goes on
     RECOGNISED = enum.auto()  # in each majority of the voters some copy knows another one as older
@@ -77,7 +79,9 @@ class Copies:
     voters: dict[GroupId, frozenset[NodeId]] = field(default_factory=dict)  # at that time
 
     async def make_while_running(self) -> None:
-        """Copy one broker after the other during the faults, unless all are to be stopped first."""
+        """Copy one broker after another during the faults, unless all brokers are stopped before they are
+        copied.
+        """
         rng, odds = self.cluster.rng("copies of all"), self.cluster.odds
         if self.odds.restores == STOPPED:
             return
@@ -109,12 +113,12 @@ class Copies:
 
     @property
     def groups(self) -> set[GroupId]:
-        """The partitions that existed before the first copy was made, and have kept their voters since."""
+        """The groups that existed before the first copy was made, and whose voters have not changed since."""
         records = self.cluster.checker.groups
         return {each for each, voters in self.voters.items() if records[each].membership.all_voters == voters}
 
     def fit_of(self, group_id: GroupId) -> Fit:
-        """Checks of what brokers promise about the logs of a group."""
+        """Return which promises hold for the copied logs of a group."""
         if self.odds.restores == STOPPED:
             return Fit.ONE_MOMENT
         voters = sorted(self.voters.get(group_id, ()))
@@ -126,7 +130,9 @@ class Copies:
         return any(self.knows(one, other) for one, other in permutations(nodes, 2))
 
     def knows(self, node: NodeId, other: NodeId) -> bool:
-        """Whether the copy of one broker shows that the copy of another one is older than its disk."""
+        """Return whether the copy of one broker shows that the copy of another broker is older than
+        its disk.
+        """
         mine, theirs = (_ages(self.files.get(each, {})) for each in (node, other))
         if mine is None or theirs is None:
             return False
@@ -136,7 +142,7 @@ class Copies:
 
 
 class RestoredCluster(SimulatedCluster):
-    """The brokers of the run ``before`` on their copies, from then on."""
+    """The brokers of the run ``before``, started from their copies."""
 
     def __init__(self, before: SimulatedCluster, copies: Copies) -> None:
         odds = replace(before.odds, timed=(), faults_s=0.0)
@@ -191,7 +197,7 @@ class RestoredCluster(SimulatedCluster):
                 machine.start()
 
     def check(self) -> None:
-        """Run the cluster for a while, and compare what it does with what was promised."""
+        """Run the cluster for a while, and check that the promises about the copies are kept."""
         self._check_copies()
         try:
             self.loop.run(self._live(), self._begins_s + TIME_S)
@@ -218,7 +224,7 @@ class RestoredCluster(SimulatedCluster):
             machine.kill()
 
     async def _produce(self, machine: Machine) -> None:
-        """Produce at each broker records of its own: two leaders give them the same offsets."""
+        """Produce other records at each broker: two leaders of one term would give them equal offsets."""
         client, number = Client(self, f"restored at {machine.name}"), 0
         stored: dict[TopicPartition, int] = dict.fromkeys(self.checked, -1)
         end_s = self.loop.now + SERVED_S
@@ -285,14 +291,17 @@ class RestoredCluster(SimulatedCluster):
             self.violated(REFUSED, f"{sorted(self._began_again)} have begun again on copies of one moment")
 
     def _tells(self, machine: Machine, copy: Machine) -> bool:
-        """Return whether a broker reports that a copy is older, and the address at which the copy listens."""
+        """Return whether a broker reports that a copy is older, and dials the address at which the copy
+        listens.
+        """
         is_dialled = machine.dials(copy.node) == copy.address
         return machine is not copy and is_dialled and self._copies.knows(machine.node, copy.node)
 
     def _check_copies(self) -> None:
-        """Check the verify reports on all copies before the brokers start.
+        """Check the reports of ``raftlog verify`` on all copies before the brokers start.
 
-        Copies of one run have no two entries for one place.
+        They must name no contradiction: the copies come from one run, which has one entry for each index and
+        term.
         """
         disks, logs = _side_by_side(self._copies.files)
         for reports in logs.values():
@@ -304,7 +313,7 @@ class RestoredCluster(SimulatedCluster):
                     self.violated(NAMED, f"before the start: {problem}")
 
     def _check_logs(self) -> None:
-        """Check that verify finds exactly the logs with different entries of one term at one place."""
+        """Check that ``raftlog verify`` names exactly the logs whose entries of one index and term differ."""
         disks, logs = _side_by_side({machine.node: machine.disk.image() for machine in self.machines})
         for path, reports in logs.items():
             differing = list(_differing(disks, path, reports))
@@ -316,7 +325,7 @@ class RestoredCluster(SimulatedCluster):
 
 
 def restore_all(before: SimulatedCluster, copies: Copies) -> RestoredCluster:
-    """Start all brokers from their copies, after their run."""
+    """Run the restored cluster: start all brokers from their copies, and check the promises."""
     restored = RestoredCluster(before, copies)
     restored.checked = [TopicPartition(TOPIC, number) for number in range(before.odds.partitions)]
     restored.check()
@@ -332,8 +341,8 @@ def _ages(files: Files) -> DiskRecord | None:
 def _side_by_side(
     files: Mapping[NodeId, Files],
 ) -> tuple[FakeFilesystem, dict[str, dict[NodeId, VerifyReport]]]:
-    """Put all copies in one filesystem, as on the machine of an operator, and return the logs of each
-    path.
+    """Put all copies in one filesystem, as an operator does. Returns it with the reports about each log, by
+    path and broker.
     """
     disks = FakeFilesystem()
     logs: dict[str, dict[NodeId, VerifyReport]] = {}

@@ -4,7 +4,7 @@ Decides: the behaviour of sockets (``streams``) and clients (``producers``, ``re
 ``raw_readers``), and the checks of every response (``wire``, ``checker``). Leaves to others: brokers and
 their faults (``machine``, ``faults``), and the relations between several responses (``chaos.checkers``).
 
-Begin with ``side`` and ``clients``; ``part`` adds them to a run.
+Read ``side`` and ``clients`` first; ``part`` adds both to a run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Responses to reads: exactly the user records from the requested to the next offset.
+"""Checks responses to reads: they must have exactly the user records from the requested offset to the next
+offset.
 
-Decides, by the committed records when the response is sent: records, ``next_offset``, high watermark and
-``up_to_date`` of JSON and batches (A2, A3), positions that the broker resolves (A4), and every event of a
-stream (A5).
+Decides, by the committed records at the moment of the response, whether these are right: records,
+``next_offset``, high watermark and ``up_to_date`` in JSON and batches (A2, A3), positions that the broker
+resolves (A4), and every event of a stream (A5).
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def check_fetch(answered: Answered) -> None:
 
 
 def check_event(answered: Answered, event: bytes) -> None:
-    """Check one event of a stream. The exchange stores the position of the stream."""
+    """Check one event of a stream. The stream's position is kept in the exchange."""
     fields = dict(line.split(": ", 1) for line in event.decode().split("\n") if ": " in line)
     memory, data = answered.exchange.memory, msgspec.json.decode(fields["data"])
     if fields["event"] == "problem":
@@ -114,7 +115,7 @@ def check_event(answered: Answered, event: bytes) -> None:
 
 
 def check_offset(answered: Answered) -> None:
-    """Check the offset of a position, linearizable."""
+    """Check the offset that the broker gives for a position, which must be linearizable."""
     exchange = answered.exchange
     if exchange.status != 200:
         return
@@ -142,7 +143,10 @@ def check_offset(answered: Answered) -> None:
 
 
 def _check_last_offset(answered: Answered, count: int, offset: int) -> None:
-    """Check the first of the last ``count`` user records below an end from the request to the response."""
+    """Check the offset of the first of the last ``count`` user records.
+
+    The end of the log may be any end between the request and the response.
+    """
     committed, start = answered.committed, _start(answered)
     least = committed.first_of_last(count, answered.exchange.memory.get("end", 0))
     left = committed.between(start, answered.end)
@@ -152,7 +156,7 @@ def _check_last_offset(answered: Answered, count: int, offset: int) -> None:
 
 
 def check_message(answered: Answered, offset: int) -> None:
-    """Check one record that was read by its address."""
+    """Check the response to a read of one record by its offset."""
     status = answered.exchange.status
     row = answered.committed.at(offset)
     if status == 200:
@@ -201,8 +205,8 @@ def _check_records(
 def _check_last(
     answered: Answered, count: int, limit: int, shown: list[dict[str, Any]], reported: dict[str, int]
 ) -> None:
-    """Check the first ``limit`` of the newest ``count`` records below an end, from the request to the
-    reported end.
+    """Check a response with the first ``limit`` of the last ``count`` records. The broker may count them back
+    from any end between the end at the request and the reported end.
     """
     end = reported["high-watermark"]
     if end < answered.exchange.memory.get("least_end", 0):
@@ -260,7 +264,7 @@ def _check_batches(answered: Answered, reported: dict[str, int]) -> None:
 
 
 def _check_parts(answered: Answered, following: int) -> None:
-    """Check a response for some tags: it has all matching records, and no uncommitted record."""
+    """Check a response for a selection of tags: it has all matching records, and no uncommitted record."""
     exchange = answered.exchange
     first = int(exchange.query["offset"])
     found: list[StoredRecord] = []
@@ -290,14 +294,14 @@ def _check_ends(answered: Answered, following: int, high_watermark: int, start: 
 
 
 def _check_not_before(answered: Answered, first: int) -> None:
-    """Check that ``latest`` is not below an end that even the slowest replica had passed at the request."""
+    """Check that ``latest`` is not below the end that the slowest replica knew at the time of the request."""
     least = answered.exchange.memory.get("least_end", 0)
     if first < least:
         answered.wrong(_PLACE, f"latest is {first}, everybody knew {least}")
 
 
 def _check_patience(answered: Answered) -> None:
-    """Check that an empty response comes when the client's ``wait`` is over, and not long after."""
+    """Check that an empty response comes when the client's ``wait`` has passed, and not much later."""
     exchange = answered.exchange
     wait_s = _seconds(exchange.query.get("wait", "0s"))
     took_s = answered.known.cluster.loop.now - exchange.arrived_at
@@ -306,7 +310,7 @@ def _check_patience(answered: Answered) -> None:
 
 
 def _check_refused(answered: Answered) -> None:
-    """Check that deleted offsets and offsets above all committed ones are the only ones out of range."""
+    """Check that a refused offset is deleted or above all committed offsets."""
     exchange = answered.exchange
     body = msgspec.json.decode(exchange.answer)
     start, end = body["start"], body["end"]
@@ -324,14 +328,16 @@ def _check_refused(answered: Answered) -> None:
 
 
 def _rows(answered: Answered, first: int, end: int) -> list[Row]:
-    """Return the committed rows from ``first`` to ``end``; with tags, only the rows that they select."""
+    """Return the committed records from ``first`` to ``end``; with tags, only the records that the tags
+    select.
+    """
     rows = answered.committed.between(max(first, answered.committed.known_from), end)
     selection = selection_in(answered.exchange.query)
     return [row for row in rows if is_wanted(row.headers, selection)]
 
 
 def _start(answered: Answered) -> int:
-    """Return the latest log start of any replica: retention may have moved it just now."""
+    """Return the latest log start of any replica, because retention may have moved it a moment ago."""
     return answered.known.cluster.log_starts.latest(answered.group)
 
 

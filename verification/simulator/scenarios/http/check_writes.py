@@ -1,4 +1,4 @@
-"""Responses to produces: a receipt matches the stored record (A6)."""
+"""Checks responses to produce requests: a receipt matches the stored record (A6)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RECEIPT: Final = "A6 a receipt names its record as it was sent"
 
 
 def check_batches(answered: Answered) -> None:
-    """Check the response to binary batches; I19 checks the log itself."""
+    """Check the response to binary batches. Whether they are stored is checked elsewhere (I19)."""
     exchange, broker = answered.exchange, answered.machine.broker
     if exchange.status != 200 or broker is None:
         return
@@ -39,7 +39,7 @@ def check_batches(answered: Answered) -> None:
 
 
 def check_produced(known: KnownPartitions, machine: Machine, exchange: Exchange) -> None:
-    """Check the receipts of records that were sent as JSON, lines or raw bytes."""
+    """Check the receipts of records that were sent as JSON, lines of JSON, or raw bytes."""
     body = msgspec.json.decode(exchange.answer)
     sent = _records_of(exchange)
     receipts: list[dict[str, Any]] = body["records"]
@@ -91,7 +91,7 @@ def _check_receipt(
 def _check_durability(
     known: KnownPartitions, exchange: Exchange, acks: Acks, reported: dict[str, Any]
 ) -> None:
-    """Check that the reported durability repeats the requested ``acks`` and satisfies it."""
+    """Check that the reported durability names the requested ``acks`` and satisfies them."""
     odds = known.cluster.odds
     least = {AcksKind.LEADER: 1, AcksKind.COUNT: acks.count}.get(acks.kind, 1)
     if acks == QUORUM and "reassign" not in odds.timed:

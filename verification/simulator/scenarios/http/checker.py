@@ -1,7 +1,7 @@
-"""The check that HTTP responses are true when they leave the broker.
+"""Checks that HTTP responses are true at the moment at which they leave the broker.
 
-Decides: which check a response must pass, and the checks of all responses. Leaves to others: reads
-(``check_reads``), writes (``check_writes``), and the relations between several responses
+Decides: which check each response must pass, and the checks that all responses must pass. Leaves to others:
+reads (``check_reads``), writes (``check_writes``), and the relations between several responses
 (``chaos.checkers``).
 """
 
@@ -36,7 +36,7 @@ _BATCH: Final = "application/vnd.raftlog.batch.v1"
 
 
 class Checker:
-    """The checker of a run."""
+    """Checks the HTTP responses of all brokers of a run."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self.known = KnownPartitions(cluster)
@@ -44,7 +44,7 @@ class Checker:
         self._request_ids: set[str] = set()
 
     def wire(self, machine: Machine, process: Process) -> Wire:
-        """The observer of one connection of a broker."""
+        """Return an observer for one connection of a broker."""
         return Wire(
             lambda: self._cluster.loop.now,
             asked=partial(self._asked, machine, process),
@@ -54,7 +54,7 @@ class Checker:
         )
 
     def _asked(self, machine: Machine, process: Process, exchange: Exchange) -> None:
-        """Record the smallest and the largest committed end of all replicas at the request."""
+        """Record the least and the greatest committed end of all replicas at the time of the request."""
         target = _target_of(exchange.path)
         group = None if target is None else self.known.group_of(target)
         if group is None:
@@ -122,7 +122,9 @@ class Checker:
             self._cluster.violated(_ANSWER, f"{where}: metadata version {version}, committed is {end}")
 
     def _check_problem(self, machine: Machine, exchange: Exchange) -> None:
-        """Check that a problem is complete, and that its definiteness agrees with its status."""
+        """Check that an error response has all fields of a problem, and that its definiteness agrees with its
+        status.
+        """
         where = f"{machine.name} {exchange.method} {exchange.path} {exchange.status}"
         try:
             body = msgspec.json.decode(exchange.answer)

@@ -31,7 +31,7 @@ class HttpClients:
         self._rng = side.cluster.rng("trouble of streams")
 
     def clients(self) -> list[SimulatedClient]:
-        """The clients of this run."""
+        """The clients over HTTP of this run."""
         partitions = self._side.cluster.odds.partitions
         odds = self._side.odds
         clients: list[SimulatedClient] = [
@@ -56,7 +56,7 @@ class HttpClients:
         return [loop.start_in(client.process, client.live()) for client in self.clients()]
 
     async def _trouble(self) -> None:
-        """Silence hosts for their clients, or break all their connections."""
+        """Silence the hosts of brokers for their clients, or break all connections of a host."""
         while True:
             await asyncio.sleep(self._rng.expovariate(1 / self._side.odds.trouble_s))
             if self._side.streams.is_calm:
@@ -70,13 +70,15 @@ class HttpClients:
     # The end.
 
     async def move_leaders(self) -> None:
-        """Move every partition to another leader once more, while all brokers work: clients must follow."""
+        """Transfer the leadership of every partition once more, while all brokers work: clients
+        must follow.
+        """
         for target in self._side.cluster.checked:
             with contextlib.suppress(RaftlogError):
                 await self._side.cluster.machines[0].call(partial(_transfer, target))
 
     async def probe(self) -> None:
-        """Check every broker after healing."""
+        """Check after healing that every broker serves requests."""
         prober = Prober(self._side)
         await self._side.cluster.loop.start_in(prober.process, prober.live())
 

@@ -14,7 +14,7 @@ from verification.simulator.records import GroupRecord
 
 
 class Row(NamedTuple):
-    """One user record."""
+    """One committed record of a user."""
 
     offset: int
     timestamp_ms: int
@@ -26,9 +26,9 @@ class Row(NamedTuple):
 
 
 class Committed:
-    """The committed records, which grow with the record of the group.
+    """The committed records of users in one partition; ``extend`` adds newly committed records.
 
-    Entries that are deleted before they are decoded count as no user records.
+    Entries that are deleted before they are decoded are missing.
     """
 
     def __init__(self) -> None:
@@ -54,22 +54,26 @@ class Committed:
         self._entries = len(group.committed)
 
     def between(self, first: int, end: int) -> list[Row]:
-        """Return the records from an offset up to, but excluding, another one."""
+        """Return the records with offsets from ``first`` to ``end`` - 1."""
         return self.rows[bisect_left(self._offsets, first) : bisect_left(self._offsets, end)]
 
     def first_of_last(self, count: int, end: int) -> int:
-        """Return the offset of the first of the last ``count`` records below an end; 0 if fewer are known."""
+        """Return the offset at which the last ``count`` records below an end begin; 0 if fewer records are
+        known.
+        """
         place = bisect_left(self._offsets, end) - count
         return self._offsets[place] if place >= 0 else 0
 
     def at(self, offset: int) -> Row | None:
-        """Return the record of an offset, if it is a user record."""
+        """Return the record at an offset; None if the offset has no user record."""
         place = bisect_left(self._offsets, offset)
         found = self.rows[place] if place < len(self.rows) else None
         return found if found is not None and found.offset == offset else None
 
     def _find(self, group: GroupRecord, entry: Entry) -> Batch | None:
-        """Find the batch of an offset. Some replicas may still have another, uncommitted batch there."""
+        """Return the batch of a committed entry. Another, uncommitted batch may be at its offset on some
+        replicas.
+        """
         for replica in group.replicas.values():
             replica.look(group, durable=False)
             batch = self._read(replica.seen, entry.base)
@@ -99,7 +103,7 @@ def _names(batch: Batch) -> Entry:
 
 
 def _position_of(content: bytearray, position: int, end: int, base: int) -> int | None:
-    """The position of the batch of an offset; the search begins at a position where a batch may begin."""
+    """Return the position of the batch at an offset, or None. The search begins at the start of a batch."""
     while position < end:
         try:
             header = parse_header(content, position)

@@ -13,7 +13,9 @@ from verification.simulator.scenarios.http.streams import StreamNetwork
 
 
 class SimulatedConnector(aiohttp.BaseConnector):
-    """Connections of one client process. They never expire, since aiohttp uses the real clock for that."""
+    """Connections of one client process. They never expire, because aiohttp would use the real clock for
+    that.
+    """
 
     def __init__(self, network: StreamNetwork, process: Process) -> None:
         super().__init__(limit=0, keepalive_timeout=None)

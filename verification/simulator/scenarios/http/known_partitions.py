@@ -1,4 +1,6 @@
-"""Committed records of the partitions that clients use over HTTP, when a response is sent."""
+"""Provides the records that are committed at the moment of a response, for partitions that clients use over
+HTTP.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from verification.simulator.simulated_cluster import SimulatedCluster
 
 
 class KnownPartitions:
-    """One run's partitions. ``committed`` has the records of each partition that clients use."""
+    """The partitions that clients use in one run. ``committed`` has the committed records of each
+    partition.
+    """
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self.cluster = cluster
@@ -21,7 +25,7 @@ class KnownPartitions:
         self._groups: dict[TopicPartition, GroupId] = {}
 
     def group_of(self, target: TopicPartition) -> GroupRecord | None:
-        """Return the record of a partition's group."""
+        """Return the checker's record of a partition's group."""
         if target not in self._groups:
             for machine in self.cluster.machines:
                 topics = {} if machine.broker is None else machine.broker.controller.image.topics
@@ -31,7 +35,7 @@ class KnownPartitions:
         return None if group_id is None else self.cluster.checker.groups.get(group_id)
 
     def committed_of(self, group: GroupRecord) -> Committed:
-        """Return the records of a group that are committed so far."""
+        """Return the committed records of a group, including records that were committed a moment ago."""
         committed = self.committed.setdefault(group.group_id, Committed())
         committed.extend(group)
         return committed
@@ -44,7 +48,7 @@ class KnownPartitions:
 
 
 class Answered(NamedTuple):
-    """An exchange, and the state of its partition when the response is sent."""
+    """A request with its response, and the state of its partition at the moment of the response."""
 
     known: KnownPartitions
     machine: Machine
@@ -61,5 +65,5 @@ class Answered(NamedTuple):
 
     @property
     def end(self) -> int:
-        """One past the last committed record."""
+        """The offset after the last committed record."""
         return self.group.committed[-1].last + 1 if self.group.committed else 0

@@ -31,7 +31,9 @@ SHARE: Final = 0.4  # of the runs of whole brokers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOdds:
-    """One run's parameters. ``raw`` are the kinds of clients that write HTTP themselves."""
+    """The parameters of HTTP in one run. ``raw`` names the kinds of clients that do not use a
+    client library.
+    """
 
     streams: StreamOdds
     producers: int  # of raftlog.client
@@ -70,10 +72,10 @@ RAW_KINDS: Final = ("json producer", "json reader", "event reader", "burst produ
 
 
 def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, HttpOdds]:
-    """Draw a run without administrators, with clients over HTTP in place of most others.
+    """Draw a run without administrators, with clients over HTTP in place of most other clients.
 
-    The cluster is smaller, with fewer kinds of faults. The clients write more than the smallest segments
-    allow.
+    The cluster is smaller than in other runs and has fewer kinds of faults. Segments are not of the smallest
+    size, because the clients write much.
     """
     while (http := HttpOdds.drawn(rng)) is None:
         pass

@@ -20,7 +20,7 @@ from verification.simulator.simulated_cluster import SimulatedCluster
 
 
 class Http(Part):
-    """The HTTP listeners and clients of one run; see the package."""
+    """The HTTP listeners and clients of one run."""
 
     def __init__(self, cluster: SimulatedCluster, faults: Faults, odds: HttpOdds) -> None:
         self._cluster = cluster
@@ -28,15 +28,15 @@ class Http(Part):
         self._clients = HttpClients(self._side)
 
     def start(self) -> list[asyncio.Task[None]]:
-        """Start the clients, each as a process of its own."""
+        """Start the clients; each client is a process of its own."""
         return self._clients.begin()
 
     def began(self, machine: Machine) -> None:
-        """Put the machine's host on the simulated network, without a listener yet."""
+        """Add the machine's host to the simulated network, without a listener yet."""
         self._side.started(machine)
 
     async def serves(self, machine: Machine, broker: Broker) -> Listener:
-        """Let every broker listen."""
+        """Let the broker listen on the simulated network; return its listener."""
         return await self._side.serve(machine, broker)
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
@@ -48,15 +48,15 @@ class Http(Part):
         return self._side.held_resources(machine)
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """Decode newly committed records: responses may show them now."""
+        """Decode newly committed records, because responses may show them now."""
         self._side.known.committed_to(group_id)
 
     def heal(self) -> None:
-        """Heal the connections: they are fast and do not break any more."""
+        """Heal the connections: they become fast and do not break any more."""
         self._side.streams.heal()
 
     async def converged(self, convergence: Convergence) -> None:
-        """Move leaders: clients follow once more to other leaders."""
+        """Transfer leaderships, so that clients must follow to other leaders once more."""
         await self._clients.move_leaders()
         await convergence.reached(self._cluster.machines[:1])
 

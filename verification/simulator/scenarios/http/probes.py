@@ -1,4 +1,4 @@
-"""Checks of every broker for HTTP clients after healing (L8).
+"""Checks after healing that every broker serves HTTP clients (L8).
 
 Decides: the requests and their deadlines. Leaves to others: the content of the responses
 (``checker``).
@@ -28,7 +28,7 @@ RAW: Final = {"Content-Type": "application/octet-stream"}
 
 
 class Prober(SimulatedClient):
-    """Checks every broker."""
+    """Sends requests to every broker, and checks that they succeed in time."""
 
     def __init__(self, side: HttpSide) -> None:
         super().__init__(side, "prober")
@@ -52,7 +52,7 @@ class Prober(SimulatedClient):
                 self._failed(machine, f"{probe}: {error!r}")
 
     async def _wakes(self, machine: Machine) -> None:
-        """Check that a long poll returns a new record."""
+        """Check that a long poll returns when a new record is stored."""
         poller = await RawConnection.dial(self, f"b{machine.node}")
         end = await self._offset(poller, "latest")
         poller.send("GET", f"{self._path}?offset={end}&wait=20s")
@@ -89,7 +89,9 @@ class Prober(SimulatedClient):
         stream.disconnect()
 
     async def _forgets(self, machine: Machine) -> None:
-        """Check that a waiting request ends when its client disconnects, with both parsers."""
+        """Check that a waiting request ends when its client disconnects, for both HTTP parsers of a
+        broker.
+        """
         for headers in ({}, {"Accept": "text/event-stream"}, {"Connection": "Keep-Alive, x"}):
             poller = await RawConnection.dial(self, f"b{machine.node}")
             poller.send("GET", f"{self._path}?offset=latest&wait=50s", headers)
@@ -101,7 +103,7 @@ class Prober(SimulatedClient):
                 self.cluster.violated(_LEFT, f"{machine.name}: {count} {what}, and all have hung up")
 
     async def _stores(self, machine: Machine) -> None:
-        """Check that a complete request is stored although its client has disconnected."""
+        """Check that records of a complete request are stored, although its client has disconnected."""
         connection = await RawConnection.dial(self, f"b{machine.node}")
         value, invoked = self.value(), self.moment()
         body = msgspec.json.encode({"records": [{"value": value}]})
@@ -118,7 +120,7 @@ class Prober(SimulatedClient):
         self._failed(machine, f"{value} was sent whole, and is not stored")
 
     async def _breaks_off(self, machine: Machine) -> None:
-        """Check that an incomplete request is not stored."""
+        """Check that the value of an incomplete request is not stored."""
         connection = await RawConnection.dial(self, f"b{machine.node}")
         data = request_bytes("POST", self._path, RAW, self.value().encode() * 2)
         assert connection.transport is not None
@@ -127,8 +129,8 @@ class Prober(SimulatedClient):
         connection.disconnect()
 
     async def _looks_back(self, machine: Machine) -> None:
-        """Read the newest records, with the records of a new leader among them: they are checked on
-        the wire.
+        """Read the newest records, among them the leader change record of a new leader. ``checker`` checks
+        the responses.
         """
         connection = await RawConnection.dial(self, f"b{machine.node}")
         transfer = f"{self._path.removesuffix('/records')}:transfer-leadership"
@@ -153,14 +155,14 @@ class Prober(SimulatedClient):
         connection.disconnect(by_reset=False)
 
     async def _offset(self, connection: RawConnection, at: str) -> int:
-        """Return the offset of a position. Raises the broker's error."""
+        """Return the offset that the broker gives for a position. Raises the broker's error."""
         answer = await connection.ask("GET", f"{self._path.removesuffix('records')}offsets?at={at}")
         if (error := answer.error) is not None:
             raise error
         return int(answer.json["offset"])
 
     async def _produce(self, host: str) -> str:
-        """Store a value. The leader may be stepping down: then a retry finds the new one."""
+        """Store a value. If the leader is stepping down, a retry finds the next leader."""
         value, answer = await self._try_to_produce(host)
         for _ in range(TRIES_MAX):
             if answer.status == 200:
@@ -171,7 +173,7 @@ class Prober(SimulatedClient):
         return value
 
     async def _try_to_produce(self, host: str) -> tuple[str, RawAnswer]:
-        """Send a produce request in pieces that end within the body."""
+        """Send a produce request in pieces, one of which ends within the body."""
         connection = await RawConnection.dial(self, host)
         value, invoked = self.value(), self.moment()
         body = msgspec.json.encode({"records": [{"value": value}]})

@@ -32,12 +32,12 @@ _UNDESERVED: Final = (
     "corrupt_batch",
     "invalid_request",
 )
-"""Errors that a client with one producer and valid records must never get."""
+"""Codes of errors that a client with one producer and valid records must never get."""
 
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """One pending record."""
+    """One record that was sent and whose outcome is not known yet."""
 
     value: str
     key: str | None
@@ -51,7 +51,7 @@ class Sent:
 
 
 class ShippedProducer(SimulatedClient):
-    """One client, and one producer after another."""
+    """One client, which creates one producer after another."""
 
     def __init__(self, side: HttpSide, name: str) -> None:
         super().__init__(side, name)
@@ -61,7 +61,7 @@ class ShippedProducer(SimulatedClient):
         self._stray: dict[Batch, int] = {}  # batches that may arrive late, with a process for each
 
     async def run(self) -> None:
-        """Produce during the faults; at the end all outcomes are known and no resource leaks."""
+        """Produce until the run ends; then check that all outcomes are known and no resource leaks."""
         client = self.client()
         await client.open()
         while self.cluster.is_producing:
@@ -87,7 +87,7 @@ class ShippedProducer(SimulatedClient):
         return options
 
     async def _one_producer(self, client: aio.Client) -> None:
-        """Use one producer, and end it in one of the usual ways."""
+        """Use one producer, and close it with a ``with`` block, after a flush, or with a short timeout."""
         topic = self.cluster.checked[0].topic
         producer = client.producer(topic, **self._options())
         self.number = self.cluster.next_process()
@@ -121,7 +121,7 @@ class ShippedProducer(SimulatedClient):
             await self.think()
 
     async def _recovers(self, producer: aio.Producer) -> None:
-        """Check that a producer that has met faults works after healing (L8)."""
+        """Check that a producer which was used during the faults works after healing (L8)."""
         if self.cluster.is_producing or self._acks in ("0", "1"):
             return
         if self._is_hasty and self.cluster.odds.network.jitter_s >= SLOW_S:
@@ -252,7 +252,7 @@ class ShippedProducer(SimulatedClient):
             self.cluster.violated(_LEAK, f"{self.name}: {held}")
 
     async def _last_word(self, client: aio.Client) -> None:
-        """Check that after healing every send is acknowledged soon."""
+        """Check that after healing every send is acknowledged within a short time."""
         topic = self.cluster.checked[0].topic
         self._acks, self.number = "quorum", self.cluster.next_process()
         producer = client.producer(topic, delivery_timeout="20s")
@@ -271,7 +271,7 @@ class ShippedProducer(SimulatedClient):
         await self._single(client, topic)
 
     async def _single(self, client: aio.Client, topic: str) -> None:
-        """Use ``client.send`` in its usual form: send one record, and wait."""
+        """Send one record by ``client.send``, as most users do, and wait for its receipt."""
         for _ in range(2):
             value, key, invoked = self.value(), f"key {self.rng.randrange(5)}", self.moment()
             receipt = await client.send(topic, value, key=key)

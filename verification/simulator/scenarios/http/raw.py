@@ -1,6 +1,4 @@
-"""HTTP without a client library: requests in any pieces, responses as they arrive, and disconnects in the
-middle.
-"""
+"""Sends HTTP requests without a client library: in pieces of any size, and with disconnects at any moment."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ TIMEOUT_S: Final = 6.0
 
 @dataclass(slots=True)
 class RawAnswer:
-    """One response. ``error`` is that of a problem."""
+    """One response. ``error`` is the error that its problem document describes."""
 
     status: int
     headers: Mapping[str, str]
@@ -32,12 +30,12 @@ class RawAnswer:
         return msgspec.json.decode(self.body, type=dict[str, Any])
 
     def number(self, header: str) -> int:
-        """Return the number in a header."""
+        """Return the value of a response header as an integer."""
         return int(self.headers[header])
 
     @property
     def error(self) -> RaftlogError | None:
-        """None for a successful response."""
+        """The error that the problem document describes; None for a successful response."""
         if self.status < 400:
             return None
         body = self.json
@@ -47,7 +45,7 @@ class RawAnswer:
 
 @dataclass(slots=True, eq=False)
 class RawConnection(asyncio.Protocol):
-    """One connection. Responses come in the order of their requests."""
+    """One connection to a broker. Responses come in the order of their requests."""
 
     answers: asyncio.Queue[RawAnswer | None] = field(default_factory=asyncio.Queue)
     events: asyncio.Queue[bytes | None] = field(default_factory=asyncio.Queue)
@@ -57,14 +55,14 @@ class RawConnection(asyncio.Protocol):
     _rest: bytes = b""
 
     def __post_init__(self) -> None:
-        """Start to read responses."""
+        """Create the parser of responses."""
         self._reader = Reader(self._head, self._body, self._chunk)
 
     _reader: Reader = field(init=False, repr=False)
 
     @classmethod
     async def dial(cls, client: SimulatedClient, host: str) -> RawConnection:
-        """Open the connection. Raises ``ConnectionLost``."""
+        """Open a connection to a host. Raises ``ConnectionLost``."""
         made = cls()
         try:
             async with asyncio.timeout(2.0):
@@ -109,14 +107,14 @@ class RawConnection(asyncio.Protocol):
     # Callbacks of the transport.
 
     def data_received(self, data: bytes) -> None:
-        """Parse more bytes of a response."""
+        """Parse received bytes."""
         try:
             self._reader.feed(data)
         except (Malformed, ValueError):
             self.disconnect()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note that no more bytes arrive."""
+        """Note that the connection is closed and no more bytes arrive."""
         self.is_lost = True
         self.answers.put_nowait(None)
         self.events.put_nowait(None)
@@ -144,7 +142,7 @@ class RawConnection(asyncio.Protocol):
 def request_bytes(
     method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b""
 ) -> bytes:
-    """Return the bytes of a request."""
+    """Build the bytes of an HTTP request."""
     lines = [f"{method} {target} HTTP/1.1", "Host: simulated"]
     lines += [f"{name}: {text}" for name, text in (headers or {}).items()]
     if body or method == "POST":

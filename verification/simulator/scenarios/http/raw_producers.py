@@ -1,5 +1,5 @@
-"""Clients that produce JSON, lines and raw bodies without a client library, one by one or many at a time, and
-disconnect.
+"""Clients that produce JSON, lines of JSON and raw bodies without a client library. They send one request or
+many at a time, and sometimes disconnect.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ LINES: Final = {"Content-Type": "application/x-ndjson"}
 
 
 class JsonProducer(SimulatedClient):
-    """Sends one request after another, of every kind; no retries, so that each value is sent once."""
+    """Sends one request after another, of every kind. It never retries, so that each value is sent once."""
 
     async def run(self) -> None:
-        """Produce during the faults."""
+        """Produce until the run ends."""
         connection: RawConnection | None = None
         while self.cluster.is_producing:
             await self.think()
@@ -61,7 +61,7 @@ class JsonProducer(SimulatedClient):
     async def settle(
         self, connection: RawConnection, process: int, invoked: float, records: list[dict[str, Any]]
     ) -> RawAnswer | None:
-        """Record the outcomes of sent records."""
+        """Wait for the response to a request, and record the outcome of each of its records."""
         try:
             answer = await connection.answer()
         except ConnectionLost:
@@ -145,17 +145,21 @@ class JsonProducer(SimulatedClient):
     def _write_down(
         self, process: int, invoked: float, records: list[dict[str, Any]], outcome: Outcome
     ) -> None:
-        """Record a send. The partition is not always known: then the records may be in any partition."""
+        """Record the outcome of sent records. If their partition is not known, they may be in any
+        partition.
+        """
         for record in records:
             for target in self.cluster.checked:
                 self.sent(process, target.partition, record["value"], invoked, outcome, None)
 
 
 class BurstProducer(JsonProducer):
-    """Sends many small requests at one moment, which share batches; sometimes several in one write."""
+    """Sends many small requests at one moment, so that brokers join them in batches; sometimes several in one
+    write.
+    """
 
     async def run(self) -> None:
-        """Produce in bursts during the faults."""
+        """Produce in bursts until the run ends."""
         connections: list[RawConnection] = []
         while self.cluster.is_producing:
             await self.think()
@@ -224,4 +228,4 @@ _USUAL: Final = frozenset(
         "partition_not_found",
     )
 )
-"""Errors that a valid request may get during faults."""
+"""Codes of errors that a valid request may get during faults."""

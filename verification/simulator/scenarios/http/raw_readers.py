@@ -1,5 +1,5 @@
-"""Clients that fetch JSON and follow event streams without a client library; the responses are checked on the
-wire.
+"""Clients that fetch JSON and follow event streams without a client library; ``checker`` checks the
+responses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BATCH: Final = "application/vnd.raftlog.batch.v1"
 
 
 class JsonReader(SimulatedClient):
-    """Reads a partition from its start on in JSON, with every other kind of read in between."""
+    """Reads a partition from its start on as JSON, with reads of every other kind in between."""
 
     def __init__(self, side: HttpSide, name: str, partition: int) -> None:
         super().__init__(side, name)
@@ -29,7 +29,7 @@ class JsonReader(SimulatedClient):
         self._path = f"/v1/topics/{self.cluster.checked[0].topic}/partitions/{partition}"
 
     async def run(self) -> None:
-        """Read during the faults; at the end get all records."""
+        """Read until the run ends; then continue until all records are read."""
         task = asyncio.get_running_loop().create_task(self._goes_on())
         await self.until_all_is_produced()
         await self.until_caught_up(self._partition, lambda: self._position)
@@ -70,7 +70,9 @@ class JsonReader(SimulatedClient):
             self._position = answer.number("raftlog-next-offset")
 
     async def _look_around(self, connection: RawConnection) -> None:
-        """Read from other positions: the responses are checked on the wire, and the reader does not move."""
+        """Read from other positions: ``checker`` checks the responses, and the reader's position does not
+        change.
+        """
         rng, here = self.rng, self._path
         time_ms = 1_700_000_000_000 + int(self.cluster.loop.now * 1000) - rng.choice((0, 500, 3000, 60_000))
         offset = max(0, self._position - rng.randrange(5))
@@ -128,7 +130,7 @@ class EventReader(SimulatedClient):
         self._path = f"/v1/topics/{self.cluster.checked[0].topic}/partitions/{partition}/records"
 
     async def run(self) -> None:
-        """Follow the stream during the faults; at the end get all records."""
+        """Follow the stream until the run ends; then continue until all records are read."""
         task = asyncio.get_running_loop().create_task(self._goes_on())
         await self.until_all_is_produced()
         await self.until_caught_up(self._partition, lambda: self._last_id + 1)
@@ -185,7 +187,7 @@ class EventReader(SimulatedClient):
             self._behind(answer.error)
 
     def _behind(self, error: OffsetOutOfRange) -> None:
-        """Continue at the log start, as the next records are deleted."""
+        """Continue at the log start, because the records at the reader's position are deleted."""
         self._start = self.deleted(self._partition, self._last_id + 1, error)
         self._last_id = self._start - 1
 

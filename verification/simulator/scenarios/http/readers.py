@@ -1,4 +1,6 @@
-"""Readers of ``raftlog.client``: chunks, tails and positions, compared with the committed records (C4)."""
+"""Readers that use ``raftlog.client``; their chunks, tails and positions are compared with the committed
+records (C4).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ _SELECTIONS: Final = (
 
 
 class ShippedReader(SimulatedClient):
-    """Follows one partition, in one of several ways."""
+    """Follows one partition, by one of several functions of the client."""
 
     def __init__(self, side: HttpSide, name: str, partition: int) -> None:
         super().__init__(side, name)
@@ -34,7 +36,7 @@ class ShippedReader(SimulatedClient):
         self._position = 0
 
     async def run(self) -> None:
-        """Read during the faults; at the end get all records, and stop during a wait."""
+        """Read until the run ends; then continue until all records are read, and stop during a wait."""
         client = self.client()
         await client.open()
         partition = client.partition(self.cluster.checked[0].topic, self._partition)
@@ -87,7 +89,9 @@ class ShippedReader(SimulatedClient):
         return self.rng.choice((1, 300, 1 << 20))
 
     def _got(self, messages: list[Message], following: int) -> None:
-        """Check that a chunk has exactly the committed records from the position to the reader's next one."""
+        """Check that messages are exactly the committed records from the reader's position to
+        ``following``.
+        """
         committed = self.committed(self._partition)
         if committed is not None and self._position >= committed.known_from:
             wanted = [
@@ -134,7 +138,7 @@ class ShippedReader(SimulatedClient):
         self.cluster.history.looks.append(look)
 
     async def _check_gaps(self, partition: aio.Partition) -> None:
-        """Check that a read that begins at control records continues to the first user record."""
+        """Check that a read from a control record's offset begins with the next user record."""
         committed = self.committed(self._partition)
         if committed is None or not committed.rows:
             return
@@ -150,9 +154,7 @@ class ShippedReader(SimulatedClient):
                 self.cluster.violated(_ONCE, f"{self.name}: a read at {at} is {chunk}, {wanted} comes next")
 
     async def _check_tags(self, partition: aio.Partition) -> None:
-        """Check that from any position on exactly the messages with the wanted tags are read, from all
-        senders.
-        """
+        """Check that a read with tags returns exactly the messages with these tags, from all senders."""
         committed = self.committed(self._partition)
         if committed is None or not committed.rows:
             return
@@ -173,7 +175,7 @@ class ShippedReader(SimulatedClient):
             self.cluster.violated(_ONCE, detail)
 
     async def _check_positions(self, partition: aio.Partition) -> None:
-        """Check the positions after healing: the last records, and a chunk from each kind of position."""
+        """After healing, check a read of the last records, and a chunk from each kind of position."""
         count = self.rng.choice((1, 3))
         before = self.committed(self._partition)
         least = 0 if before is None else before.first_of_last(count, before.end)

@@ -31,7 +31,7 @@ TRANSFER_MS: Final = 2000
 
 
 class HttpSide:
-    """One run's HTTP side."""
+    """The HTTP listeners of one run, and the checker of their responses."""
 
     def __init__(self, cluster: SimulatedCluster, odds: HttpOdds) -> None:
         self.cluster = cluster
@@ -53,7 +53,7 @@ class HttpSide:
     # Brokers.
 
     async def serve(self, machine: Machine, broker: Broker) -> Listener:
-        """Listen on a broker's host, as ``api.server`` does once a broker has started."""
+        """Listen on a broker's host, as ``api.server`` does when a broker has started."""
         rng = random.Random(f"{self.cluster.seed} http {machine.node} life {machine.incarnation}")
         services = services_of(broker, rng)
         limits = replace(services.limits, heartbeat_ms=self.odds.heartbeat_ms)
@@ -65,7 +65,7 @@ class HttpSide:
         return listener
 
     def started(self, machine: Machine) -> None:
-        """Put a machine that is on in the network, without a listener yet."""
+        """Add the host of a machine that is on to the network, without a listener yet."""
         self.streams.powered(f"b{machine.node}")
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
@@ -76,7 +76,7 @@ class HttpSide:
         return self.checker.wire(self._machines[host], process)
 
     def held_resources(self, machine: Machine) -> Iterator[tuple[str, int]]:
-        """Return the resources that a broker's HTTP side holds without clients."""
+        """Return the resources that a broker's HTTP server holds; without clients it must hold none."""
         pipeline = self._pipelines.get(machine)
         if pipeline is not None:
             yield "bytes of HTTP bodies", pipeline.admission.bodies.total

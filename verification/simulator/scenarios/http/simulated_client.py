@@ -1,4 +1,4 @@
-"""The common part of all clients over HTTP: a process of their own, and checks for leaks at the end."""
+"""The base of all clients over HTTP: each has a process of its own, and is checked for leaks at the end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOOK_S: Final = 0.05
 
 
 class ClientClock:
-    """A client's clocks."""
+    """The clocks of a client process."""
 
     is_known = True
 
@@ -41,7 +41,7 @@ class ClientClock:
 
 
 class SimulatedClient:
-    """One client process."""
+    """Base class of a client with its own process."""
 
     def __init__(self, side: HttpSide, name: str) -> None:
         self.side = side
@@ -54,14 +54,14 @@ class SimulatedClient:
         self._moments = 0
 
     async def live(self) -> None:
-        """Run the client; an unexpected error is a wrong response of the cluster."""
+        """Run the client; report an unexpected exception as a violation."""
         try:
             await self.run()
         except (RaftlogError, ExceptionGroup) as error:
             self.cluster.violated("L8 healed clients work", f"{self.name}: {error!r}")
 
     async def run(self) -> None:
-        """Act as this kind of client does, until all producers have ended."""
+        """Send requests until all producers have ended; defined by each kind of client."""
         raise NotImplementedError
 
     def client(self) -> aio.Client:
@@ -77,7 +77,7 @@ class SimulatedClient:
         return aio.Client(some, request_timeout="2s", retry_timeout="5s", environment=environment)
 
     def host(self) -> str:
-        """Draw any broker."""
+        """Return the host of a random broker."""
         return f"b{self.rng.choice(self.cluster.machines).node}"
 
     def value(self) -> str:
@@ -86,17 +86,17 @@ class SimulatedClient:
         return f"{self.name}-{self._values}"
 
     def moment(self) -> float:
-        """Return the current time, which increases with every call."""
+        """Return the current time in seconds; each call returns a greater value than the call before."""
         self._moments += 1
         return self.cluster.loop.now + self._moments * 1e-9
 
     async def until_all_is_produced(self) -> None:
-        """Wait until the faults end and the cluster works again."""
+        """Wait until all producers have ended and the cluster works again."""
         while self.cluster.is_producing:
             await self.think()
 
     async def think(self) -> None:
-        """Pause between two requests."""
+        """Pause before the next request."""
         await asyncio.sleep(self.rng.expovariate(1.0) * self.side.odds.think_s)
 
     def sent(
@@ -117,12 +117,12 @@ class SimulatedClient:
         self.cluster.trace.note(None, f"{value} {outcome.value} {partition}/{offset}")
 
     def polled(self, partition: int, records: list[tuple[int, str]]) -> None:
-        """Record a poll."""
+        """Record in the history that these records were read."""
         self._note_poll(partition, records)
         self.cluster.trace.note(None, f"{self.name} reads {partition}/{[offset for offset, _ in records]}")
 
     def deleted(self, partition: int, position: int, error: OffsetOutOfRange) -> int:
-        """Record that the position of a reader was deleted; returns the new position."""
+        """Record that the records at a reader's position were deleted; return the new position."""
         start = int(str(error.details["start"]))
         if start <= position:
             self.cluster.violated("I13 a position stays valid", f"{self.name} at {position}: {error}")
@@ -144,14 +144,14 @@ class SimulatedClient:
         )
 
     def committed(self, partition: int) -> Committed | None:
-        """Return the committed records of a partition."""
+        """Return the committed records of a partition; None if the partition is not known or deleted."""
         known = self.side.known
         group = known.group_of(self.cluster.checked[partition])
         return None if group is None or group.is_retired else known.committed_of(group)
 
     async def until_caught_up(self, partition: int, position: Callable[[], int]) -> None:
-        """Check that without faults a reader progresses until it has all records that were committed before
-        (C4).
+        """Check after the faults that a reader progresses until it has read all records that are committed
+        now (C4).
         """
         committed = self.committed(partition)
         end = 0 if committed is None or not committed.rows else committed.rows[-1].offset + 1
@@ -166,7 +166,7 @@ class SimulatedClient:
             await asyncio.sleep(LOOK_S)
 
     async def check_nothing_is_left(self) -> None:
-        """Check that a closed client leaves no task, no connection and no timer."""
+        """Check that a closed client has no task, no connection and no timer left."""
         await asyncio.sleep(0.01)
         this = asyncio.current_task()
         tasks = [repr(task) for task in self.process.tasks if not task.done() and task is not this]

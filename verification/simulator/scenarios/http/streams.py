@@ -1,12 +1,13 @@
-"""TCP between clients and brokers: ordered bytes that arrive late, in pieces, or never.
+"""Simulates TCP between clients and brokers: bytes arrive in order, late and in pieces, or never.
 
-Decides: when bytes arrive, where they are split, how much fits between two programs, and the effect of a dead
-process or machine on its connections. Leaves to others: the listening side (``broker.listeners.listener``)
-and the dialling side (``connector``), both as on a real event loop.
+Decides: when bytes arrive, where they are split, how many bytes may be in flight between two programs, and
+the effect of a dead process or machine on its connections. Leaves to others: the listening side
+(``broker.listeners.listener``) and the dialling side (``connector``), both of which run as on a real event
+loop.
 
-- A killed process resets its connections, and dials are refused until a process listens again.
-- A machine without power is silent: its clients wait. Once it listens again, it resets old connections.
-- A silent host delays everything in both directions for a while, as retransmission does.
+- A killed process resets its connections, and dials are refused until a process listens again. - A machine
+without power is silent: its clients wait. Once a process listens there again, old connections are reset. - A
+silent host delays everything in both directions for a while, as retransmission does.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 
 class Listener:
-    """The result of ``create_server``."""
+    """The listener that ``create_server`` returns."""
 
     def __init__(self, network: StreamNetwork, host: str, process: Process, factory: ProtocolFactory) -> None:
         self.process = process
@@ -32,12 +33,12 @@ class Listener:
         self._host = host
 
     def close(self) -> None:
-        """Accept no more connections; existing ones continue."""
+        """Accept no more connections; existing connections continue."""
         self._network.unlisten(self._host, self)
 
 
 class StreamNetwork:
-    """All connections. ``on_accept`` gives each a tap."""
+    """All connections of a run. ``on_accept`` returns an observer for each accepted connection."""
 
     def __init__(self, loop: SimulatedLoop, rng: random.Random, odds: StreamOdds) -> None:
         self.loop = loop
@@ -55,13 +56,13 @@ class StreamNetwork:
     # Hosts.
 
     def listen(self, host: str, process: Process, factory: ProtocolFactory) -> Listener:
-        """Listen on a host, for a process, from now on."""
+        """Accept connections to a host for a process from now on."""
         listener = self._listeners[host] = Listener(self, host, process, factory)
         self.powered(host)
         return listener
 
     def unlisten(self, host: str, listener: Listener) -> None:
-        """Refuse dials."""
+        """Refuse connections to a host."""
         if self._listeners.get(host) is listener:
             del self._listeners[host]
 
@@ -83,7 +84,7 @@ class StreamNetwork:
                     transport.peer.reset_soon(transport.delay())
 
     def silence(self, host: str, seconds: float) -> None:
-        """Delay everything that is sent from or to a host."""
+        """Delay for some seconds all bytes that are sent from or to a host."""
         self._silent_until[host] = max(self._silent_until.get(host, 0.0), self.loop.now + seconds)
 
     def reset_all(self, host: str) -> None:
@@ -93,16 +94,16 @@ class StreamNetwork:
                 transport.break_connection()
 
     def heal(self) -> None:
-        """Heal the network: only distance delays packets from now on."""
+        """Heal the network: from now on packets are delayed only by the normal latency."""
         self.is_calm = True
         self._silent_until.clear()
 
     def has_power(self, host: str) -> bool:
-        """True if a machine responds at all, even with a reset."""
+        """True if a machine with this host name responds to packets, if only with a reset."""
         return host not in self._without_power
 
     def delay(self, host: str) -> float:
-        """Return the latency of a piece from or to a host."""
+        """Draw the latency of a piece from or to a host, in seconds."""
         odds = self.odds
         taken = odds.latency_s if self.is_calm else odds.latency_s + odds.jitter_s * self.rng.random() ** 4
         return max(taken, self._silent_until.get(host, 0.0) - self.loop.now)
@@ -112,7 +113,9 @@ class StreamNetwork:
     async def connect(
         self, process: Process, host: str, factory: ProtocolFactory
     ) -> tuple[StreamTransport, asyncio.BaseProtocol]:
-        """Connect a client. Raises ``ConnectionRefusedError``; waits forever for a dead machine."""
+        """Connect a client to a host. Raises ``ConnectionRefusedError``; waits forever if the machine has no
+        power.
+        """
         await asyncio.sleep(self.delay(host))
         while host in self._without_power:
             await self._another_try()
@@ -138,5 +141,5 @@ class StreamNetwork:
         return ours, ours.begin(factory)
 
     async def _another_try(self) -> None:
-        """Send the SYN again, as a kernel does."""
+        """Wait until the SYN is sent again, as a kernel does."""
         await asyncio.sleep(1.0)

@@ -1,7 +1,7 @@
-"""One end of a simulated TCP connection, with the interface of asyncio's own transports.
+"""Implements one end of a simulated TCP connection, with the interface of asyncio's transports.
 
-Decides: the calls and callbacks of a program at its end. Leaves to others: when a piece arrives
-(``streams``).
+Decides: the effect of a program's calls at its end of a connection, and when its callbacks are called. Leaves
+to others: when a piece arrives (``streams``).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Tap(Protocol):
     """Observes a broker's end of a connection."""
 
     def received(self, data: bytes) -> None:
-        """Handle bytes that the broker's program gets."""
+        """Handle bytes that the broker's program receives."""
 
     def sent(self, data: bytes) -> None:
-        """Handle bytes that the broker's program has written."""
+        """Handle bytes that the broker's program writes."""
 
 
 class Network(Protocol):
-    """The network as one end uses it; implemented by ``streams``."""
+    """The operations of the network that an end of a connection uses; implemented by ``streams``."""
 
     loop: SimulatedLoop
     rng: random.Random
@@ -42,14 +42,14 @@ class Network(Protocol):
     on_piece: Callable[[int], None]
 
     def has_power(self, host: str) -> bool:
-        """True if a machine responds at all, even with a reset."""
+        """True if a machine with this host name responds to packets, if only with a reset."""
 
     def delay(self, host: str) -> float:
-        """Return the latency of a piece from or to a host."""
+        """Draw the latency of a piece from or to a host, in seconds."""
 
 
 class StreamTransport(asyncio.Transport):
-    """One end of a connection, with the behaviour of asyncio's own transports."""
+    """One end of a connection, which behaves as asyncio's transports do."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class StreamTransport(asyncio.Transport):
         self._has_ended = False  # nothing is written after this
 
     def begin(self, factory: Callable[[], asyncio.BaseProtocol]) -> asyncio.BaseProtocol:
-        """Connect it to the program's protocol."""
+        """Create the program's protocol, and connect it with this end."""
         made = factory()
         self._protocol = cast("asyncio.Protocol", made)
         if not self.is_lost:
@@ -91,7 +91,7 @@ class StreamTransport(asyncio.Transport):
         return made
 
     def delay(self) -> float:
-        """Return the delay of a piece of data that leaves now, in seconds."""
+        """Draw the delay of a piece of data that is sent now, in seconds."""
         return self._network.delay(self.host)
 
     # Calls of the program.
@@ -101,34 +101,36 @@ class StreamTransport(asyncio.Transport):
         return self._address if name == "peername" else default
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Deliver the bytes to another protocol from now on."""
+        """Deliver received bytes to another protocol from now on."""
         self._protocol = cast("asyncio.Protocol", protocol)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """The current protocol."""
+        """Return the current protocol."""
         assert self._protocol is not None
         return self._protocol
 
     def is_closing(self) -> bool:
-        """True if the connection is closed, or will be after sending all written bytes."""
+        """True if the connection is closed, or will be closed once all written bytes are sent."""
         return self._is_closing
 
     def is_reading(self) -> bool:
-        """True if the program reads."""
+        """True if received bytes are delivered to the program."""
         return not self._is_paused and not self._is_closing
 
     def pause_reading(self) -> None:
-        """Stop delivery: bytes accumulate here, and then at the other end."""
+        """Stop the delivery of received bytes: they accumulate at this end, and then unsent bytes at the
+        other end.
+        """
         self._is_paused = True
 
     def resume_reading(self) -> None:
-        """Continue delivery: accumulated bytes are delivered in the next turn."""
+        """Continue the delivery: accumulated bytes are delivered in the loop's next turn."""
         if self._is_paused:
             self._is_paused = False
             self._network.loop.later_in(self.process, 0.0, self._hand_over)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the limits at which the program is paused and resumed."""
+        """Set the numbers of unsent bytes at which the program is asked to pause and to resume writing."""
         self._high = HIGH_WATER_BYTES if high is None else high
         self._low = self._high // 4 if low is None else low
 
@@ -137,7 +139,7 @@ class StreamTransport(asyncio.Transport):
         return len(self._waiting)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send bytes, now or when there is room."""
+        """Send bytes now, or when the other end has room for them."""
         if self._is_closing or self._has_ended or not data:
             return
         if self.tap is not None:
@@ -149,11 +151,11 @@ class StreamTransport(asyncio.Transport):
             self.get_protocol().pause_writing()
 
     def writelines(self, list_of_data: object) -> None:
-        """Write all buffers as one."""
+        """Write all buffers as one piece of data."""
         self.write(b"".join(cast("list[bytes]", list_of_data)))
 
     def can_write_eof(self) -> bool:
-        """True if one direction can be closed alone."""
+        """Return True: a program can close its sending direction and still receive."""
         return True
 
     def write_eof(self) -> None:
@@ -163,7 +165,7 @@ class StreamTransport(asyncio.Transport):
             self._push()
 
     def close(self) -> None:
-        """Send all written bytes, and then close."""
+        """Send all written bytes, then close the connection."""
         if self._is_closing:
             return
         self._is_closing = True
@@ -173,7 +175,7 @@ class StreamTransport(asyncio.Transport):
         self._push()
 
     def abort(self) -> None:
-        """Close at once; unsent bytes are lost."""
+        """Close the connection at once; unsent bytes are lost."""
         if self.is_lost:
             return
         self._is_closing = True
@@ -184,19 +186,19 @@ class StreamTransport(asyncio.Transport):
     # Events of the network.
 
     def vanish(self) -> None:
-        """End the connection without a notification, as its process has ended."""
+        """End this end without notifying the program, because its process has ended."""
         self.is_lost = self._is_closing = True
         self._waiting.clear()
         self._network.open.pop(self, None)
 
     def reset_soon(self, delay: float) -> None:
-        """Let a reset travel to this end."""
+        """Reset this end after a delay, in seconds."""
         self._network.loop.later_in(
             self.process, delay, self._lose, ConnectionResetError(104, "connection reset by peer")
         )
 
     def break_connection(self) -> None:
-        """Reset both ends; bytes in flight are lost."""
+        """Reset both ends of the connection; bytes in flight are lost."""
         for end in (self, self.peer):
             if end is not None and not end.is_lost:
                 end._is_closing = True
@@ -219,7 +221,9 @@ class StreamTransport(asyncio.Transport):
             self._network.loop.later_in(self.process, 0.0, self._protocol.connection_lost, error)
 
     def _push(self) -> None:
-        """Send as much as there is room for, in one piece or several; then the end, if it is due."""
+        """Send as many bytes as the other end has room for, in one or more pieces; then the end of the
+        stream, if it is due.
+        """
         network = self._network
         while self._waiting and not self.is_lost:
             room = network.odds.window_bytes - self._under_way
@@ -268,7 +272,7 @@ class StreamTransport(asyncio.Transport):
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """Deliver received bytes, while the program reads."""
+        """Deliver received bytes to the program, unless it has paused reading."""
         while self._arrived and not self._is_paused and not self._is_closing:
             if self._arrived[0] == _END:
                 self._arrived.popleft()
@@ -285,7 +289,7 @@ class StreamTransport(asyncio.Transport):
             self._taken(len(data))
 
     def _taken(self, size: int) -> None:
-        """Note that the other end has room again."""
+        """Note that the program has read bytes, so that the other end may send more."""
         peer = self.peer
         assert peer is not None
         peer._under_way -= size

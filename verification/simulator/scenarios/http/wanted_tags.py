@@ -1,4 +1,4 @@
-"""The rule by which the checks match records with tags, independent of the product's rule."""
+"""The rule by which checks decide whether a record matches tags; it shares no code with the brokers' rule."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ _TAG: Final = "raftlog.tag"
 
 
 def selection_in(query: Mapping[str, str]) -> TagSelection | None:
-    """The tags that a request names; None for all records."""
+    """The tags by which a request selects records; None if it requests all records."""
     return TagSelection.of(*([tag for tag in query.get(name, "").split(",") if tag] for name in FIELDS))
 
 
 def is_wanted(headers: tuple[tuple[str, bytes | None], ...], wanted: TagSelection | None) -> bool:
-    """Whether a record with these headers has any of some tags, all of some, and none of some."""
+    """Return whether a record's tags match: at least one of ``any``, each of ``all``, and none of
+    ``none``.
+    """
     if wanted is None:
         return True
     tags = {value.decode() for name, value in headers if name == _TAG and value}

@@ -1,7 +1,7 @@
-"""HTTP/1.1 on a connection: requests and responses, parsed from the bytes.
+"""Parses HTTP/1.1 requests and responses from the bytes of a connection.
 
 Decides: where a message begins and ends. Leaves to others: the content of a response (``checker``). The
-parser shares no code with client or server, so that an error of theirs cannot be hidden here.
+parser shares no code with client or server, so that it cannot hide an error of these programs.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _STREAM: Final = "text/event-stream"
 
 
 class Malformed(Exception):
-    """Bytes that are not HTTP/1.1."""
+    """Raised for bytes that are not HTTP/1.1."""
 
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """One request, and its response once there is one. Header names are in lower case."""
+    """One request and its response, if it was sent. Header names are in lower case."""
 
     method: str
     path: str
@@ -39,8 +39,8 @@ class Exchange:
 
 
 class Reader:
-    """The messages of one direction. ``on_head`` returns the framing of the body, ``on_body`` gets the whole
-    body.
+    """Parses the messages of one direction. ``on_head`` returns the framing of a body, ``on_body`` gets a
+    whole body.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Reader:
         self._is_chunked = False
 
     def feed(self, data: bytes) -> None:
-        """Parse more bytes. Raises ``Malformed``."""
+        """Parse received bytes. Raises ``Malformed``."""
         self._data += data
         while self._step():
             pass
@@ -116,7 +116,9 @@ class Reader:
 
 
 class Wire:
-    """A broker's end of one connection. ``answered`` gets each exchange when its response is sent."""
+    """A broker's end of one connection. ``answered`` is called with each exchange when its response
+    is sent.
+    """
 
     def __init__(
         self,
@@ -138,7 +140,9 @@ class Wire:
         self._answers = Reader(self._answer_head, self._answer_body, self._answer_chunk)
 
     def received(self, data: bytes) -> None:
-        """Parse bytes that the broker's program gets. Malformed requests are sent on purpose."""
+        """Parse bytes that the broker's program gets; malformed requests are ignored, because clients send
+        them on purpose.
+        """
         try:
             self._requests.feed(data)
         except (Malformed, ValueError):

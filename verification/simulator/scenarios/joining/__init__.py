@@ -1,7 +1,7 @@
 """Brokers that join an existing cluster, and decommissioned brokers that are removed permanently.
 
-Decides: which broker joins or is removed, and when. Checks that a removed broker holds no replica and is kept
-out (I42, L14). Leaves to others: taking brokers out of use (``healing``), and the memberships
+Decides: which brokers join or are removed, and when. Checks that a removed broker holds no replica and is
+kept out (I42, L14). Leaves to others: taking brokers out of use (``healing``), and the memberships
 (``verification.simulator.memberships``).
 """
 

@@ -1,7 +1,7 @@
 """Brokers that join an existing cluster: an operator admits them, and their machines start.
 
-Decides: which machine joins. Leaves to others: the checks of memberships (``memberships``) and of its
-replicas (``checker``), and that the members at the end are the intended ones (``convergence``).
+Decides: which machine joins. Leaves to others: the checks of memberships (``memberships``) and of the new
+broker's replicas (``checker``), and the check of the members at the end (``convergence``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AGAIN_S: Final = 0.3
 
 
 class Joins:
-    """One run's operator."""
+    """The operator of one run who admits brokers."""
 
     def __init__(self, cluster: SimulatedCluster, odds: JoinOdds) -> None:
         self._cluster = cluster
@@ -32,11 +32,11 @@ class Joins:
 
     @property
     def may_join(self) -> bool:
-        """Return whether there is another broker to join."""
+        """Return whether the run still has a broker that may join."""
         return self._begun < self._odds.brokers
 
     def join(self, rng: random.Random) -> None:
-        """Let another broker join. In some cases its request is repeated although it was carried out."""
+        """Admit another broker. In some cases the request is repeated although it was carried out."""
         self._begun += 1
         number = self._cluster.odds.brokers + self._begun
         task = asyncio.get_running_loop().create_task(
@@ -46,7 +46,7 @@ class Joins:
         task.add_done_callback(self._tasks.discard)
 
     async def settled(self) -> None:
-        """Return once all that were to join have started."""
+        """Return once all joining brokers have started."""
         await asyncio.gather(*self._tasks)
 
     async def _join(self, node: NodeId, rng: random.Random, *, repeats: bool) -> None:
@@ -70,9 +70,9 @@ class Joins:
             machine.start()
 
     def _machine(self, node: NodeId) -> Machine:
-        """Return the machine of a broker.
+        """Return the machine of a broker; create it and the machines before it if necessary.
 
-        Machines are in the order of their numbers, even if a later one was admitted first.
+        Machines are in the order of their numbers, even if a broker with a higher number was admitted first.
         """
         machines = self._cluster.machines
         while len(machines) < node:

@@ -1,4 +1,4 @@
-"""The random parameters of brokers that join."""
+"""The random parameters of runs in which brokers join."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from verification.simulator.odds import FORGET, STALE_METADATA, Odds
 from verification.simulator.scenarios.healing.odds import DECOMMISSION, HealingOdds
 
 JOIN: Final = "join"
-"""A broker that does not belong to the cluster is admitted."""
+"""Fault: an operator admits a broker that does not belong to the cluster."""
 
 REMOVE: Final = "remove"
-"""A decommissioned broker is removed permanently."""
+"""Fault: a decommissioned broker is removed permanently."""
 
 BESIDE_JOINS: Final = (
     "kill",
@@ -33,24 +33,26 @@ BESIDE_JOINS: Final = (
     "transfer",
     "lead again",
 )
-"""Other faults, some of which come in each such run."""
+"""Kinds of other faults, some of which occur in each run with joining brokers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinOdds:
-    """One run's joins."""
+    """The parameters of the joins of one run."""
 
     brokers: int  # that join, at most
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
-        """Draw the number of brokers that join: one to three, as two make five voters of three."""
+        """Draw the number of brokers that join, from one to three: with two, a group of three voters gets
+        five.
+        """
         return cls(brokers=rng.choice((1, 2, 2, 3)))
 
 
 def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, JoinOdds]:
-    """Draw a run in which brokers join while others crash, lose files, are decommissioned and removed, with
-    few clients.
+    """Draw a run with few clients in which brokers join, while other brokers crash, lose files, are
+    decommissioned and removed.
 
     No broker is silent for so long that it counts as dead.
     """

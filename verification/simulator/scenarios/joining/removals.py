@@ -1,10 +1,10 @@
-"""An operator who removes decommissioned brokers permanently, and processes of removed brokers that start
+"""An operator who removes decommissioned brokers permanently, and removed brokers whose processes start
 again.
 
 Decides: which broker is removed, when its machine stops, and whether it starts again. Checks that a removed
 broker holds no replica and stays removed (I42), and at the end that its process is kept out and knows that it
-was removed (L14). Leaves to others: taking brokers out of use (``decommissions``), and that all others agree
-(``convergence``).
+was removed (L14). Leaves to others: decommissioning brokers (``decommissions``), and the agreement of all
+other brokers (``convergence``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ATTEMPTS: Final = 20  # to remove a broker that is off; then it starts again
 
 
 class Removals:
-    """One run's operator, and the checks."""
+    """The operator of one run who removes brokers, and the checks of removals."""
 
     def __init__(self, cluster: SimulatedCluster, counts: Counter[str]) -> None:
         self._cluster = cluster
@@ -51,7 +51,7 @@ class Removals:
         return [] if healing is None else sorted(healing.decommissions.chosen - self._begun)
 
     def remove(self, rng: random.Random) -> None:
-        """Remove a candidate, either stopped once it holds no replica or while it runs."""
+        """Remove a candidate, either while it runs, or after it holds no replica and is stopped."""
         node = rng.choice(self.candidates)
         self._begun.add(node)
         rng = random.Random(rng.random())
@@ -62,7 +62,7 @@ class Removals:
         task.add_done_callback(self._tasks.discard)
 
     async def settled(self) -> None:
-        """Return once no request is under way."""
+        """Return once all requests for removals are answered."""
         await asyncio.gather(*self._tasks)
 
     async def _remove(self, machine: Machine, rng: random.Random) -> None:
@@ -85,15 +85,17 @@ class Removals:
                 machine.start()
 
     async def _remove_in_a_hurry(self, machine: Machine, rng: random.Random) -> None:
-        """Request the removal of a running broker: the request is refused, or the broker learns of its
-        removal later.
+        """Request the removal of a broker that still runs. The request may be refused; otherwise the broker
+        learns of its removal later.
         """
         await self._request(machine.node, rng)
         if not machine.is_removed:
             self._begun.discard(machine.node)
 
     async def _is_empty(self, node: NodeId) -> bool:
-        """Return whether the broker holds no replica within a while."""
+        """Wait for a while until the broker holds no replica and is no voter; return whether this
+        happened.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + EMPTY_S
         while loop.time() < deadline and not self._cluster.is_healed:
@@ -116,8 +118,8 @@ class Removals:
         )
 
     async def _misuse_id(self, node: NodeId, rng: random.Random) -> None:
-        """Repeat the request that admitted the broker, and request its id for another broker: both without
-        success.
+        """Repeat the request that admitted the removed broker, and request its id for another broker: both
+        must be refused.
         """
         for admission in (f"{node:032x}", f"{node:031x}f"):
             request = AdmitBroker(admission, node, f"http://b{node}", "127.0.0.1", 9000 + node, replaces=True)
@@ -128,7 +130,7 @@ class Removals:
     async def _ask(
         self, rng: random.Random, node: NodeId, ask: Callable[[Broker], Awaitable[object]]
     ) -> bool:
-        """Send the request to any other broker; return whether it was carried out."""
+        """Send a request about a broker to any other broker; return whether it was carried out."""
         others = [machine for machine in self._cluster.machines if machine.node != node]
         try:
             await rng.choice(others).call(ask)
@@ -139,7 +141,7 @@ class Removals:
     # Checks.
 
     def shown(self, image: MetadataImage) -> None:
-        """Check new metadata of a broker."""
+        """Check that removed brokers stay removed in new metadata, and hold no replicas."""
         for node in image.forgotten:
             if node not in self._removed_at:
                 self._removed_at[node] = image.version
@@ -154,7 +156,7 @@ class Removals:
                 self._cluster.violated(REMOVED, f"broker {node} is there again at {image.version}")
 
     async def kept_out(self) -> None:
-        """Check after healing that each removed broker that runs knows its removal, and that no other broker
+        """Check after healing that each running removed broker knows of its removal, and that no other broker
         hears it.
         """
         loop = asyncio.get_running_loop()
@@ -167,7 +169,7 @@ class Removals:
             self._cluster.violated(KEPT_OUT, problem)
 
     def _problems(self) -> Iterator[str]:
-        """Return the removed brokers that do not know their removal, or that others still hear."""
+        """Describe removed brokers that do not know of their removal, or that other brokers still hear."""
         for machine in self._cluster.machines:
             if machine.broker is None:
                 continue

@@ -1,11 +1,11 @@
-"""A queue over whole brokers: workers receive jobs through any broker, and some never answer.
+"""A queue on whole brokers: workers receive jobs through any broker, and do not settle some of them.
 
-Decides: what these workers do, and what must hold of the jobs (J1 to J7). Leaves to others: the faults of
+Decides: the requests of these workers, and the rules for jobs (J1 to J7). Leaves to others: the faults of
 brokers (``verification.simulator.faults``), and the logs as bytes (``verification.simulator.originals``).
 
 ``judge`` follows the committed records of ``__offsets``, of the topic and of the dead letters, without code
 of the coordinator, and compares them with each other and with the requests of workers and the answers to
-them. ``part`` combines all of it.
+them. ``part`` combines clients and judge.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class JobProducer(Client):
         self._tags_rng = cluster.rng("tags of jobs")
 
     async def run(self) -> None:
-        """Append records until the run no longer produces."""
+        """Append records until the producers of the run end."""
         number, odds = 0, self._queue
         while self.cluster.is_producing:
             await self.cluster.rest()
@@ -54,7 +54,9 @@ class JobProducer(Client):
             await asyncio.sleep(self.rng.expovariate(1.0) * odds.produce_s)
 
     def _batch(self, value: bytes, key: bytes | None) -> bytes:
-        """A batch of one record, with tags if the queue selects by them. Most batches list these."""
+        """Build a batch of one record, with tags if the queue selects by tags. Most batches list their tags
+        in the header.
+        """
         if self._queue.selection is None:
             return build_batch([Record(value, key)], codec=Codec.NONE, timestamp_ms=1)
         some = [tag for tag in TAGS if self._tags_rng.random() < 0.5]
@@ -64,7 +66,7 @@ class JobProducer(Client):
 
 
 class Worker(Client):
-    """Receives jobs, and acknowledges most of them."""
+    """Receives jobs, and acknowledges most jobs."""
 
     def __init__(self, cluster: SimulatedCluster, name: str, odds: QueueOdds, judge: Judge) -> None:
         super().__init__(cluster, name)
@@ -73,13 +75,13 @@ class Worker(Client):
         self.requests: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Receive and acknowledge jobs until the run no longer produces."""
+        """Receive and settle jobs until the producers of the run end."""
         while self.cluster.is_producing:
             await self.cluster.rest()
             await self.round(self.machine(), is_diligent=False)
 
     async def round(self, machine: Machine, *, is_diligent: bool) -> None:
-        """Receive once, and settle the jobs. A diligent worker acknowledges all of them, and at once."""
+        """Receive jobs once, and settle them. A diligent worker acknowledges all jobs at once."""
         lease, odds = self.rng.randbytes(LEASE_BYTES), self._queue
         count = self.rng.randint(1, odds.count_max)
         try:
@@ -131,7 +133,7 @@ class Worker(Client):
         return reply
 
     async def _again(self, lease: bytes, count: int) -> None:
-        """Send a receive again, late: the worker ignores the jobs in its response."""
+        """Repeat a request for jobs after a while; the worker ignores the jobs in the response."""
         await asyncio.sleep(self.rng.expovariate(1.0) * self._queue.late_s)
         try:
             await self._receive(self.machine(), lease, count)
@@ -172,7 +174,7 @@ class Worker(Client):
             self._start(self._say_again(request))
 
     async def _say_again(self, request: Settle) -> None:
-        """Send an acknowledgement once more, much later: it changes nothing."""
+        """Repeat an acknowledgement much later: it must change nothing."""
         await asyncio.sleep(self.rng.expovariate(1.0) * self._queue.late_s)
         try:
             await self._say(request)
@@ -180,7 +182,7 @@ class Worker(Client):
             return
 
     async def _say(self, request: Settle) -> Settled:
-        """Send a settlement once. Raises ``RaftlogError``."""
+        """Send a settlement in one attempt. Raises ``RaftlogError``."""
         self._judge.says(request)
         try:
             reply = await self.ask(

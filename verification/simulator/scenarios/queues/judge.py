@@ -1,6 +1,7 @@
-"""Compares the committed records about the jobs of a queue with its topic, its dead letters, and the answers.
+"""Compares the committed records about the jobs of a queue with the queue's topic, its dead letters, and the
+answers to workers.
 
-Decides: J1 to J6. Leaves to others: the end of a run (``part``).
+Decides: whether rules J1 to J6 hold. Leaves to others: the checks at the end of a run (``part``).
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ REASON: Final = "of a worker"  # who gives a job up, or back
 
 Place = tuple[int, int]  # partition and offset
 Said = tuple[Place, bytes, str]
-"""A job, the lease of its worker, and the kind of settlement, as in ``Settle.how``."""
+"""A settlement: the job, the lease of the worker, and the kind of settlement as in ``Settle.how``."""
 
 
 @dataclass(slots=True)
 class Known:
-    """The committed state of one job."""
+    """The state of one job according to the committed records."""
 
     job: Job
     deliveries: set[tuple[bytes, int]] = field(default_factory=set)  # the lease and the number of each
@@ -59,7 +60,7 @@ class Known:
 
 
 class Judge(PatientJudge):
-    """Sees every committed batch in order, and every answer."""
+    """Receives every committed batch in order, and every answer to a worker, and checks J1 to J6."""
 
     def __init__(
         self,
@@ -69,7 +70,9 @@ class Judge(PatientJudge):
         is_ordered: bool,
         selection: TagSelection | None,
     ) -> None:
-        """``partition`` of ``__offsets`` has the queue, whose jobs a selection finds."""
+        """``partition`` of ``__offsets`` has the queue's rows; ``selection`` selects the records that are
+        jobs.
+        """
         super().__init__(cluster, TOPIC, MAIL, LETTERS)
         self.jobs: dict[Place, Known] = {}
         self.slots: dict[int, Place] = {}
@@ -91,7 +94,7 @@ class Judge(PatientJudge):
     # What is committed.
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """Read the committed batches of a group whose commit index has changed."""
+        """Process newly committed batches of a group."""
         record = self._cluster.checker.groups[group_id]
         place = self.place_of(record)
         if place is None or (place[0] == TOPIC and place[1] != self._partition):
@@ -106,7 +109,7 @@ class Judge(PatientJudge):
         self.check_waiting()
 
     def _learn(self, partition: int, batch: Original) -> None:
-        """Process records of the topic."""
+        """Note which records of a committed batch of the topic are jobs."""
         for record in batch.records:
             if is_wanted(record.headers, self._selection):
                 self.keys[partition, record.offset] = record.key
@@ -114,7 +117,7 @@ class Judge(PatientJudge):
                 self.others.add((partition, record.offset))
 
     def _take(self, machine: Machine, batch: Original) -> None:
-        """Process rows of the queue, each of them even if one before it has broken a rule."""
+        """Process the queue's rows in a batch. After a violation the remaining rows are still processed."""
         for record in batch.records:
             row = KINDS.decoded(record.key, record.value)
             assert row is not None
@@ -133,7 +136,7 @@ class Judge(PatientJudge):
                     self.when_known(partial(self._check_done, partition, committed.offset, self._open_jobs()))
 
     def _put(self, machine: Machine, slot: int, job: Job, written: tuple[int, int]) -> None:
-        """Process a row, with the term and time at which it was written."""
+        """Process the row of a job; ``written`` has the term and the time at which the row was appended."""
         place = (job.partition, job.offset)
         other = self.slots.setdefault(slot, place)
         self.slots[slot] = place
@@ -170,7 +173,9 @@ class Judge(PatientJudge):
             self.on_leased(machine)
 
     def _check_said(self, place: Place, job: Job, before: Job) -> None:
-        """Check that a returned, failed or extended job follows from a request that was not refused."""
+        """Check that a returned, failed or extended job follows from a worker's request that was
+        not refused.
+        """
         if before.state != "leased":
             return
         if job.state == "dead" and job.reason == REASON:
@@ -185,7 +190,9 @@ class Judge(PatientJudge):
             raise Broken(LOST, f"{place} is a job, and does not have the tags {self._selection}")
 
     def _redrive(self, machine: Machine, place: Place, known: Known) -> None:
-        """Check a job that is open again after its end: at most as often as a redrive was requested."""
+        """Check a job that is open again after it had ended: not more often than its redrive was
+        requested.
+        """
         others = frozenset(self.slots.values()) - {place}
         known.behind = others if known.is_done else frozenset()  # what was open had its turn before
         known.is_done = known.was_dead = False
@@ -199,8 +206,9 @@ class Judge(PatientJudge):
         self.on_redriven(machine)
 
     def _check_lease(self, place: Place, job: Job, before: Job, at_ms: int) -> None:
-        """Check the end of a lease: a coordinator ends leases by its clocks, which are right unless a fault
-        changes them.
+        """Check that a job is leased again only after its former lease has ended by the coordinator's clock.
+
+        The clocks are right unless a fault of the run changes them.
         """
         if self._clocks_are_right and at_ms < before.due_ms:
             raise Broken(HELD, f"{place} is leased at {at_ms} at the latest: {job} after {before}")
@@ -208,7 +216,9 @@ class Judge(PatientJudge):
             self.when_known(partial(self._check_order, place, self._open_jobs()))
 
     def _spread_ms(self) -> int:
-        """Return the difference between the wall clocks of machines that run at different speeds."""
+        """Return by how much the wall clocks of machines that run at different speeds may differ now, in
+        milliseconds.
+        """
         clocks = [one.rate for one in self._cluster.machines]
         return 2 + int((max(clocks) - min(clocks)) * self._cluster.loop.now * 1000)
 
@@ -216,7 +226,9 @@ class Judge(PatientJudge):
         return {place: self.jobs[place].job for place in self.slots.values()}
 
     def _check_order(self, place: Place, open_jobs: dict[Place, Job]) -> None:
-        """Check the order of jobs with one key: redriven jobs follow all jobs open then, in any order."""
+        """Check that jobs of one key are delivered in order. A redriven job comes after all jobs that were
+        open at its redrive.
+        """
         key, behind, job = self.keys.get(place), self.jobs[place].behind, open_jobs[place]
         for other, other_key in self.keys.items():
             if key is None or other_key != key or other == place or other[0] != place[0]:
@@ -273,7 +285,7 @@ class Judge(PatientJudge):
     # What workers and operators say, and what they are told.
 
     def says(self, request: Settle) -> None:
-        """Note a worker's settlement of a job before it is sent: the request may be lost."""
+        """Note a worker's settlement before it is sent, because it may be carried out without an answer."""
         (token,) = request.tokens
         place = token.partition, token.offset
         self._said.sends((place, token.lease, request.how))
@@ -281,7 +293,9 @@ class Judge(PatientJudge):
             self._acknowledged.add((place, token.lease))
 
     def heard(self, request: Settle, answer: Settled | RaftlogError) -> None:
-        """Note the answer to a settlement. A settlement of a lost lease changes nothing."""
+        """Note the answer to a settlement. If the worker's lease had ended, the settlement must change
+        nothing.
+        """
         (token,) = request.tokens
         error = LeaseLost("its lease is over") if isinstance(answer, Settled) else answer
         if not isinstance(answer, Settled) or answer.lost:
@@ -289,19 +303,21 @@ class Judge(PatientJudge):
             self.checked(partial(self._said.refused, said, error))
 
     def asks(self, lease: bytes) -> None:
-        """Note a worker's request for jobs, which it gets under this lease."""
+        """Note a worker's request for jobs; ``lease`` is the lease under which it gets them."""
         self._leases.sends(lease)
 
     def asked_in_vain(self, lease: bytes, error: RaftlogError) -> None:
-        """Note a request for jobs that was refused."""
+        """Note that a request for jobs was refused."""
         self.checked(partial(self._leases.refused, lease, error))
 
     def asks_again(self, place: Place) -> None:
-        """Note the redrive of a dead letter before its request is sent: the response may be lost."""
+        """Note the request to redrive a dead letter before it is sent, because it may be carried out without
+        an answer.
+        """
         self.jobs[place].asked += 1
 
     def redriven_in_vain(self, place: Place, error: RaftlogError) -> None:
-        """Note a redrive that was refused."""
+        """Note that a request to redrive a dead letter was refused."""
         known = self.jobs[place]
         known.asked -= not may_be_done(error)
         if known.redrives > known.asked:
@@ -309,7 +325,7 @@ class Judge(PatientJudge):
             self._cluster.violated(REDRIVEN, detail)
 
     def received(self, lease: bytes, job: Delivered) -> None:
-        """Check a job that a worker has received."""
+        """Check that a job that a worker has received is committed as delivered to it."""
         place = (job.partition, job.offset)
 
         def check() -> None:
@@ -320,7 +336,7 @@ class Judge(PatientJudge):
         self.when_known(check)
 
     def settled(self, token: Token) -> None:
-        """Note an acknowledgement that took effect."""
+        """Check that a job is done after an acknowledgement of it was accepted."""
         place = (token.partition, token.offset)
 
         def check() -> None:
@@ -332,5 +348,5 @@ class Judge(PatientJudge):
 
 
 def redrives_of(letter_id: str) -> int:
-    """The number of redrives of the job of a dead letter, from the id of the dead letter."""
+    """Return how often a job was redriven before it became this dead letter, from the dead letter's id."""
     return int(letter_id.partition("#")[2] or 0)

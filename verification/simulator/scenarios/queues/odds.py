@@ -14,11 +14,13 @@ from verification.simulator.side_draws import beside
 AFTER_A_LEASE: Final = "after a lease"
 AFTER_A_LETTER: Final = "after a dead letter"
 AIMED: Final = (AFTER_A_LEASE, AFTER_A_LETTER)
-"""The coordinator of a queue crashes or is deposed: before a worker has its answer, or a job is closed."""
+"""Faults: the coordinator of a queue crashes or is deposed, before a worker has its answer or before a job is
+closed.
+"""
 
 AFTER_A_REDRIVE: Final = "after a redrive"
-"""The coordinator crashes or is deposed when a dead letter has become a job again, before the redrive is
-answered.
+"""Fault: the coordinator crashes or is deposed when a dead letter has become a job again, before the redrive
+is answered.
 """
 
 MAIL: Final = "mail"
@@ -30,7 +32,9 @@ SELECTING_ODDS: Final = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOdds:
-    """Probabilities are per job or request; times in milliseconds, or means in seconds."""
+    """Parameters of a queue: probabilities are per job or request; times are in milliseconds, or means in
+    seconds.
+    """
 
     partitions: int  # of the topic
     is_ordered: bool  # by key
@@ -78,7 +82,9 @@ class QueueOdds:
 
 
 def _selection(rng: random.Random) -> TagSelection | None:
-    """Draw the selection from a copy of the generator, so that later draws do not depend on it."""
+    """Draw the queue's selection of tags from a copy of the generator, so that later draws do not depend on
+    it.
+    """
     copy = random.Random()
     copy.setstate(rng.getstate())
     lists = copy.choice(((("a", "b"), (), ()), ((), ("a",), ("c",)), (("a", "c"), (), ("b",))))
@@ -86,7 +92,7 @@ def _selection(rng: random.Random) -> TagSelection | None:
 
 
 def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, QueueOdds]:
-    """A run without administrators, with the workers of a queue in place of most clients."""
+    """Draw a run without administrators, with workers of a queue in place of most other clients."""
     cluster = cluster.with_few_clients(rng)
     at_worst = {kind: rng.choice((0.0, 0.02, 0.1)) for kind in AIMED}
     queue = QueueOdds.drawn(rng)
@@ -103,8 +109,8 @@ def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, QueueOdds]:
 
 
 def _with_redrives(cluster: Odds, queue: QueueOdds, rng: random.Random) -> tuple[Odds, QueueOdds]:
-    """Add redrives: in half of the runs an operator requests that dead letters are processed again, mostly in
-    the order of keys.
+    """Return the run with redrives in half of the cases: an operator redrives dead letters, mostly of queues
+    that keep the order of keys.
     """
     redrive_s = rng.choice((0.0, 0.0, 0.2, 1.0))
     if not redrive_s:

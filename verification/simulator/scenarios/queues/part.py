@@ -1,4 +1,4 @@
-"""The queue of a run: its producer, its workers, and the time at which all jobs must be done (J7)."""
+"""The queue of a run: its producer, its workers, and the check that all jobs are done in time (J7)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RECOVERY_S: Final = 30.0
 
 
 class Queue(Part):
-    """The producer, the workers and the judge of a queue in one run; see the package."""
+    """The producer, the workers and the judge of a queue in one run."""
 
     def __init__(self, cluster: SimulatedCluster, faults: Faults, odds: QueueOdds) -> None:
         self._cluster = cluster
@@ -49,25 +49,27 @@ class Queue(Part):
         self._redriver = Redriver(cluster, odds, self.judge)
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """Handle a commit index that has changed."""
+        """Handle a group's commit index that has changed on a machine."""
         self.judge.committed(machine, group_id)
 
     def topics(self, config: Config) -> list[Topic]:
-        """The topic of the jobs."""
+        """Return the topic of the jobs."""
         return [Topic(MAIL, self._odds.partitions, {})]
 
     def target(self, rng: random.Random) -> tuple[str, int] | None:
-        """The topic of the jobs or of their rows, and its number of partitions; sometimes None."""
+        """Return the topic of the jobs, or the topic of their rows, with its number of partitions; sometimes
+        None.
+        """
         return rng.choice(((TOPIC, 1), (MAIL, self._odds.partitions))) if rng.random() < 0.8 else None
 
     def actors(self) -> list[Actor]:
-        """The producer, the workers, and the redriver if jobs are redriven."""
+        """Return the producer, the workers, and the redriver if the run redrives jobs."""
         redrivers = [self._redriver] if self._odds.redrive_s else []
         return [self._producer, *self._workers, *redrivers]
 
     async def actors_ended(self) -> None:
-        """Act after the last client: late requests have ended, and diligent workers get all jobs done
-        (J7).
+        """Wait until all late requests have ended; then let diligent workers complete all jobs in
+        time (J7).
         """
         for requests in (*(worker.requests for worker in self._workers), self._redriver.requests):
             while requests:
@@ -84,7 +86,7 @@ class Queue(Part):
             self.judge.look()
 
     async def check(self) -> dict[str, int]:
-        """Check that every replica has the committed rows, and that each answer follows from a log.
+        """Check that every replica has the committed rows, and that each answer agrees with a log.
 
         Returns how often dead letters became jobs again.
         """

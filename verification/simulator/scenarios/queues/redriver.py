@@ -1,4 +1,4 @@
-"""An operator who redrives the dead letters of a queue, and repeats requests without an answer."""
+"""An operator who redrives the dead letters of a queue, and repeats requests that got no answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LETTERS_MAX: Final = 5  # of one request
 
 
 class Redriver(Client):
-    """Requests the redrive of each dead letter until the request is answered."""
+    """Sends requests to redrive each dead letter, until one of them is answered."""
 
     def __init__(self, cluster: SimulatedCluster, odds: QueueOdds, judge: Judge) -> None:
         super().__init__(cluster, "redriver")
@@ -28,7 +28,7 @@ class Redriver(Client):
         self.requests: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Redrive dead letters until the run no longer produces."""
+        """Redrive dead letters until the producers of the run end."""
         while self.cluster.is_producing:
             await self.cluster.rest()
             await asyncio.sleep(self.rng.expovariate(1.0) * self._queue.redrive_s)
@@ -67,6 +67,6 @@ class Redriver(Client):
         return True
 
     async def _again(self, request: Reopen) -> None:
-        """Repeat the request; a job that was done since is then done again."""
+        """Repeat the request for a redrive: if the job has been done since, it is done once more."""
         await asyncio.sleep(self.rng.expovariate(1.0) * self._queue.late_s)
         await self._ask(request)

@@ -1,13 +1,14 @@
-"""Transactions over whole brokers: producers, sinks and readers use the services of any broker.
+"""Transactions on whole brokers: producers, sinks and readers send requests to any broker.
 
-Decides: what these clients do, and what must hold of their transactions (T1 to T11). Leaves to others: the
-faults of brokers (``verification.simulator.faults``), and the logs as bytes
+Decides: the requests of these clients, and the rules for their transactions (T1 to T11). Leaves to others:
+the faults of brokers (``verification.simulator.faults``), and the logs as bytes
 (``verification.simulator.originals``).
 
-The checks use committed records: ``decided`` follows the records of ``__transactions``, ``sink_log`` those of
-sinks, ``partition_log`` the batches and markers of each partition, all without code of the coordinator or of
-partitions, and ``judge`` compares them with each other, with the answers to clients and with the state of
-replicas. ``ending`` has the checks after all faults are healed. ``part`` combines all of it.
+The checks use committed records: ``decided`` follows the records of ``__transactions``, ``sink_log`` the
+records of sinks, ``partition_log`` the batches and markers of each partition. None of them uses code of the
+coordinator or of partitions. ``judge`` compares the three with each other, with the answers to clients and
+with the state of replicas. ``ending`` has the checks after all faults are healed. ``part`` combines clients
+and checks.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ SCENARIO: Final = Scenario(
 
 
 def drawn(rng: random.Random) -> Odds:
-    """Draw a run of the level: in some runs unused ids, sinks and answers expire, in place of transactions.
+    """Draw a run with transactions. In some runs there are only unused ids, sinks and answers, which expire.
 
-    In some other runs frames are small, and transactions come near their limit.
+    In some other runs the size limit of a frame is small, and transactions come near it.
     """
     plain, more = SCENARIO.drawn(rng), beside(rng)
     cluster, own = perhaps(plain, more), plain.of(TransactionOdds)

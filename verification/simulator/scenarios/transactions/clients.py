@@ -1,7 +1,7 @@
 """Clients that use transactions through any broker; requests arrive late and more than once.
 
-Decides: which requests are repeated, and which facts are noted before they are sent. Leaves to others: what
-each client does (``producers``, ``sinks``, ``readers``), and the checks (``judge``).
+Decides: which requests are repeated, and which facts are noted before a request is sent. Leaves to others:
+the requests of each client (``producers``, ``sinks``, ``readers``), and the checks (``judge``).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OLD_MAX: Final = 20  # requests of earlier transactions that may arrive once mor
 
 @dataclass(slots=True)
 class Write:
-    """One batch of a transaction; without an offset it is not known to be stored."""
+    """One batch of a transaction; without an offset the batch is not known to be stored."""
 
     target: Participant
     values: tuple[str, ...]
@@ -54,7 +54,7 @@ class Write:
 
 @dataclass(slots=True)
 class Story:
-    """The history of a run's clients, and the requests that they may repeat."""
+    """The batches and transactions of a run's clients, and the requests that they may repeat."""
 
     odds: TransactionOdds
     judge: Judge
@@ -69,19 +69,19 @@ class Story:
 
     @classmethod
     def begin(cls, odds: TransactionOdds, judge: Judge) -> Story:
-        """Create an empty story."""
+        """Create a story without batches and requests."""
         ledger: list[Participant] = [(LEDGER, number) for number in range(odds.ledger_partitions)]
         return cls(odds, judge, [*ledger, (JOURNAL, 0)])
 
     def start(self, work: Coroutine[object, None, None]) -> None:
-        """Start a task beside everything else; the run waits for it at the end."""
+        """Start a task in the background; the run waits for it at the end."""
         task = asyncio.get_running_loop().create_task(work)
         self.requests.add(task)
         task.add_done_callback(self.requests.discard)
 
 
 class TransactionClient(Client):
-    """The common part of transactional clients."""
+    """Base class of transactional clients."""
 
     def __init__(self, cluster: SimulatedCluster, name: str, story: Story) -> None:
         super().__init__(cluster, name)
@@ -90,7 +90,7 @@ class TransactionClient(Client):
         self._late_rng = cluster.rng(f"late requests of {name}")
 
     async def request(self, request: OfOneId) -> Reply:
-        """Send a request to any broker, and perhaps once more later. Raises ``RaftlogError``."""
+        """Send a request to any broker, and sometimes repeat it later. Raises ``RaftlogError``."""
         self._note(request)
         reply = await self._request_once(request)
         odds = self.story.odds
@@ -99,7 +99,7 @@ class TransactionClient(Client):
         return reply
 
     async def send(self, handle: Handle, target: Participant, data: bytes) -> AppendReceipt:
-        """Append a batch in a transaction, once."""
+        """Append a batch in a transaction, in one attempt."""
         where = TopicPartition(*target)
         return await self.ask(
             self.machine(),
@@ -110,7 +110,9 @@ class TransactionClient(Client):
         )
 
     async def add_offset(self, handle: Handle, request: AddOffsets) -> None:
-        """Add an offset of a group to a transaction, as over HTTP. Raises ``RaftlogError``."""
+        """Add an offset of a group to a transaction, in the two steps of the HTTP API. Raises
+        ``RaftlogError``.
+        """
 
         async def add(broker: Broker) -> None:
             groups, service = broker.groups.service, broker.transactions.service
@@ -123,7 +125,9 @@ class TransactionClient(Client):
         await self.offsets_asked(request, add)
 
     async def offsets_asked(self, request: AddOffsets, add: Callable[[Broker], Awaitable[object]]) -> None:
-        """Let a broker ``add`` offsets to a transaction. Raises ``RaftlogError``."""
+        """Call ``add``, which adds offsets to a transaction at a broker, and note the outcome. Raises
+        ``RaftlogError``.
+        """
         offsets = self.judge.offsets
         offsets.attempts.sends(request.offsets[0].offset)
         try:
@@ -160,7 +164,7 @@ class TransactionClient(Client):
             raise
 
     def _note(self, request: OfOneId) -> None:
-        """Note a request before the coordinator can know it."""
+        """Note which outcomes a request may cause, before the coordinator can get the request."""
         asked = self.judge.asked
         if isinstance(request, End):
             (asked.commits if request.is_commit else asked.aborts).add(request.transaction)
@@ -178,7 +182,7 @@ class TransactionClient(Client):
             self.begins(request.transaction)
 
     def _note_names(self, *names: str) -> None:
-        """Note that open transactions with these ids may be aborted."""
+        """Note that open transactions of these transactional ids may be aborted soon."""
         until_s = self.cluster.loop.now + (TIMEOUT_MS + 500) / 1000
         self.judge.asked.ended_by_name_s.update(dict.fromkeys(names, until_s))
 
@@ -189,7 +193,7 @@ class TransactionClient(Client):
         self.judge.asked.began_s.setdefault(handle, (self.cluster.loop.now, limit_ms))
 
     def _check(self, request: OfOneId, broker: Broker, reply: Reply) -> None:
-        """Check an answer at the time when the broker gives it."""
+        """Check an answer at the moment at which the broker gives it."""
         self.cluster.trace.note(broker.node_id, f"answers {request} with {reply}")
         self.judge.look()
         if isinstance(request, Open) and isinstance(reply, Opened) and request.after is not None:
@@ -207,7 +211,9 @@ class TransactionClient(Client):
                 self.judge.aborted(handle)
 
     def _check_after(self, after: Handle, reply: Opened) -> None:
-        """Check that no process has opened the id since that transaction, whose successor is skipped (T6)."""
+        """Check that no process has opened the id after the transaction ``after``, if the reply continues its
+        producer id (T6).
+        """
         if reply.producer_id == after.producer_id and reply.epoch > after.epoch + 2:
             self.cluster.violated(ANSWERED, f"{after} is continued as {reply}, and others came between")
 

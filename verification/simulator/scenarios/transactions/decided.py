@@ -1,4 +1,5 @@
-"""Outcomes by the committed records of ``__transactions``, and the order of these records (T1, T7).
+"""Follows the committed records of ``__transactions``: the outcomes of transactions, and the order of records
+(T1, T7).
 
 Decides: which transaction has which outcome. Leaves to others: whether the outcome was requested, and the
 markers (``judge``).
@@ -41,9 +42,10 @@ class Decided:
         on_complete: Callable[[Handle], None],
         on_batch: Callable[[Batch, tuple[Handle, ...]], None] = lambda batch, handles: None,
     ) -> None:
-        """Call ``on_decided`` at an outcome's first record, ``on_complete`` at the record after its markers.
+        """``on_decided`` is called at an outcome's first record, ``on_complete`` at the record after the
+        transaction's markers.
 
-        ``on_batch`` gets each batch of a sink, and its transactions.
+        ``on_batch`` is called with each committed batch of a sink and its transactions.
         """
         self.state = TransactionsState()
         self.outcomes: dict[Handle, bool] = {}
@@ -72,11 +74,11 @@ class Decided:
                 self.state.put(key, value)
 
     def handle_of(self, numbers: Numbers) -> Handle | None:
-        """Return the transaction with this producer id and epoch."""
+        """Return the transaction that has this producer id and epoch, or None."""
         return self._handles.get(numbers)
 
     def is_over(self, handle: Handle) -> bool:
-        """Return whether a transaction accepts no more batches."""
+        """Return whether the committed records show that a transaction accepts no more batches."""
         newest = self.state.transactions.get(handle.transactional_id)
         if newest is None:
             return False

@@ -1,7 +1,7 @@
-"""The checks after all faults are healed: no transaction hangs, and acknowledged commits are complete and
-seen once (T8, T9).
+"""Checks, after all faults are healed, that every transaction ends, and that readers get all records of
+acknowledged commits once (T8, T9).
 
-Decides: the deadlines, and what the final reads must show. Leaves to others: the replicas' bytes
+Decides: the deadlines, and which records the final reads must return. Leaves to others: the replicas' bytes
 (``verification.simulator.convergence``).
 """
 
@@ -26,7 +26,7 @@ RECOVERY_S: Final = 20.0
 
 
 class Ending:
-    """The last phases of a run."""
+    """The checks of transactions in the last phases of a run."""
 
     def __init__(self, cluster: SimulatedCluster, story: Story) -> None:
         self._cluster = cluster
@@ -34,7 +34,9 @@ class Ending:
         self._judge = story.judge
 
     async def works(self) -> None:
-        """Check that at every broker a new id commits a transaction over all partitions in time (L2)."""
+        """Check that through each broker a new transactional id soon commits a transaction over all
+        partitions (L2).
+        """
         for machine in self._cluster.machines:
             probe = WideProducer(self._cluster, f"probe-{machine.node}", self._story, machine)
             deadline = self._cluster.loop.now + RECOVERY_S
@@ -45,7 +47,7 @@ class Ending:
                 await probe.pause()
 
     async def settled(self) -> None:
-        """Check that transactions left open by clients exceed their time and are aborted everywhere (T8)."""
+        """Check that transactions which clients left open are aborted everywhere after their timeout (T8)."""
         odds = self._story.odds
         limit_s = (max(odds.timeout_ms, odds.prepared_ms)) / 1000 * 1.5 + RECOVERY_S
         deadline = self._cluster.loop.now + limit_s
@@ -67,7 +69,7 @@ class Ending:
         return None
 
     async def check(self) -> None:
-        """Check the final reads, and the replicas."""
+        """Check the final reads of all partitions, and the replicas."""
         judge = self._judge
         judge.look()
         if judge.waiting:
@@ -117,7 +119,7 @@ class Ending:
             self._cluster.violated(COMPLETE, f"{target} lacks {write} of {whose}")
 
     def _check_coordinators(self) -> None:
-        """Check that every replica has the committed transactions (C9 of transactions)."""
+        """Check that every replica of ``__transactions`` has the committed transactions."""
         expected = self._judge.decided.state
         count = self._story.odds.coordinators
         for machine in self._cluster.machines:

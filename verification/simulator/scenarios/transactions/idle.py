@@ -1,7 +1,7 @@
-"""Transactional ids, sinks and answers of keyed requests that expire in the run, and are used from time to
-time.
+"""A client of rows that expire within the run: it sometimes uses transactional ids, sinks and idempotency
+keys.
 
-Decides: which requests are sent. Leaves to others: when the rows of these requests may be deleted
+Decides: which requests the client sends. Leaves to others: when the rows of these requests may be deleted
 (``forgetting``).
 """
 
@@ -41,7 +41,7 @@ NAMES: Final = ("idle 1", "idle 2")  # of ids and of sinks
 
 
 class IdleUser(TransactionClient):
-    """Uses each id and sink with pauses, and sends requests with idempotency keys."""
+    """Uses each transactional id and each sink with pauses, and sends requests with idempotency keys."""
 
     def __init__(self, cluster: SimulatedCluster, odds: ExpiryOdds, story: Story) -> None:
         super().__init__(cluster, "idle", story)
@@ -52,7 +52,7 @@ class IdleUser(TransactionClient):
 
     @property
     def forgotten(self) -> int:
-        """Return the number of ids, sinks and answers that expired."""
+        """Return how many ids, sinks and answers to keyed requests have expired."""
         return self._forgetting.forgotten
 
     async def run(self) -> None:
@@ -98,7 +98,9 @@ class IdleUser(TransactionClient):
         return b"answer"
 
     def committed(self, writer: NodeId, appended_s: float, key: Key, value: Value | None) -> None:
-        """Check a committed row against its leader and the time of the append. Raises ``Broken``."""
+        """Check a committed row, given the leader that appended it and the time of the append. Raises
+        ``Broken``.
+        """
         match key, value:
             case TransactionKey(), Transaction(incarnations=(*_, token)):
                 self._forgetting.used(key, self._sent_s[token])

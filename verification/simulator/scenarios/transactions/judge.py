@@ -1,7 +1,8 @@
-"""Compares the committed records about transactions with one another, with the answers, and with replicas.
+"""Compares the committed records about transactions with one another, with the answers to clients, and with
+replicas.
 
-Decides: T2 and T4 to T6, and which client requested which outcome (T1). Leaves to others: how records follow
-one another (``decided``, ``partition_log``), and the end of a run (``ending``).
+Decides: whether T2 and T4 to T6 hold, and which client requested which outcome (T1). Leaves to others: how
+records follow one another (``decided``, ``partition_log``), and the end of a run (``ending``).
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from verification.simulator.scenarios.transactions.sink_log import Batch
 from verification.simulator.simulated_cluster import SimulatedCluster
 
 OnRow = Callable[[NodeId, float, Key, Value | None], None]
-"""Gets each committed row of ``__transactions``: which leader has appended it, when, its key and value."""
+"""A function that gets each committed row of ``__transactions``: the leader that appended it, the time of the
+append, its key and value.
+"""
 
 MARKED: Final = "T2 markers follow their decision, in every partition that takes part"
 VISIBLE: Final = "T4 readers of committed records see what is committed, and nothing else"
@@ -46,7 +49,7 @@ EARLY: Final = 0.8  # of its time limit, by the fastest clock
 
 @dataclass(slots=True)
 class Asked:
-    """The requests of clients, noted before the coordinator can know of them."""
+    """The requests of clients; each is noted before the coordinator can get it."""
 
     commits: set[Handle] = field(default_factory=set)
     aborts: set[Handle] = field(default_factory=set)
@@ -58,7 +61,7 @@ class Asked:
 
 
 class Judge(PatientJudge):
-    """Sees every committed batch in order, and every answer."""
+    """Receives every committed batch in order, and every answer to a client, and checks the rules."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         super().__init__(cluster, TOPIC, OFFSETS, LEDGER, JOURNAL, PASSING)
@@ -77,7 +80,7 @@ class Judge(PatientJudge):
     # What is committed.
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """Read the committed batches of a group whose commit index has changed."""
+        """Process newly committed batches of a group."""
         record = self._cluster.checker.groups[group_id]
         target = self.place_of(record)
         if target is None:
@@ -98,7 +101,7 @@ class Judge(PatientJudge):
         self.check_waiting()
 
     def _is_another(self, target: Participant) -> None:
-        """Return whether a partition has the number of one that was removed."""
+        """Begin a new log for a partition that was added again under the number of a removed partition."""
         removed = self.logs.pop(target, None)
         if removed is not None:
             self.former.append(removed)
@@ -137,7 +140,9 @@ class Judge(PatientJudge):
         return self.logs.setdefault(target, PartitionLog(f"{target[0]}/{target[1]}"))
 
     def _joined(self, target: Participant, numbers: Numbers) -> None:
-        """Check a partition with a batch: the coordinator has recorded that it takes part (T2)."""
+        """Check that the coordinator has recorded that a partition with a batch takes part in the transaction
+        (T2).
+        """
 
         def check() -> None:
             handle = self.decided.handle_of(numbers)
@@ -147,7 +152,9 @@ class Judge(PatientJudge):
         self.when_known(check)
 
     def _appended(self, target: Participant, batch: Original) -> None:
-        """Check a new batch of some replica: for a marker the decision is committed before (T2)."""
+        """Check a new batch of some replica: if it is a marker, the outcome must be committed
+        already (T2).
+        """
         marker = batch.marker
         if target[0] == TOPIC:
             self._appended_s[target, batch.entry.base, batch.entry.term] = self._cluster.loop.now
@@ -170,7 +177,9 @@ class Judge(PatientJudge):
             self.checked(check)
 
     def _is_decided(self, handle: Handle, is_commit: bool) -> None:
-        """Check that a request asked for the outcome, or that the time of the transaction is up (T1)."""
+        """Check that a client requested the outcome, or that the timeout of the transaction has
+        passed (T1).
+        """
         self._newly_decided.append(handle)
         asked, now = self.asked, self._cluster.loop.now
         if is_commit:
@@ -196,12 +205,12 @@ class Judge(PatientJudge):
         self.on_batch(batch, handles)
 
     def _is_complete(self, handle: Handle) -> None:
-        """Check that all partitions show the outcome before the next transaction begins (T2)."""
+        """Check that all partitions have the marker, because the next transaction of the id begins (T2)."""
         self.when_known(partial(self.check_marked, MARKED, handle, self.decided.partitions[handle]))
         self.when_known(partial(self.offsets.check, handle))
 
     def check_marked(self, invariant: str, handle: Handle, targets: Iterable[Participant]) -> None:
-        """Check that partitions have the marker of a decided transaction. Raises ``Broken``."""
+        """Check that these partitions have the marker of a decided transaction. Raises ``Broken``."""
         numbers, outcome = (handle.producer_id, handle.epoch), self.decided.outcomes.get(handle)
         for target in targets:
             shown = self.log_of(target).outcomes.get(numbers)
@@ -213,7 +222,9 @@ class Judge(PatientJudge):
     # Replicas.
 
     def check_replica(self, machine: Machine, target: Participant) -> None:
-        """Check that the table of a replica follows from the log that it has applied (T5)."""
+        """Check that the transaction table of a replica agrees with the log that the replica has applied
+        (T5).
+        """
         replica = None if machine.broker is None else machine.broker.manager.replicas.get(target)
         log = self.logs.get(target)
         if replica is None or log is None or self.records[target].is_retired:
@@ -237,7 +248,9 @@ class Judge(PatientJudge):
     # Answers.
 
     def ended(self, handle: Handle, is_committed: bool, written: Iterable[Participant]) -> None:
-        """Check an end that was answered: it is the outcome, and all partitions show it (T6)."""
+        """Check an answer with an outcome: the outcome is committed, and all partitions have its
+        marker (T6).
+        """
 
         def check() -> None:
             outcome = self.decided.outcomes.get(handle)
@@ -250,7 +263,7 @@ class Judge(PatientJudge):
         self.when_known(check)
 
     def aborted(self, handle: Handle) -> None:
-        """Check a batch that was answered as aborted: no part of it is committed, nor will be (T6)."""
+        """Check an answer that a batch is aborted: its transaction is not committed now or later (T6)."""
         self.asked.told_aborted.add(handle)
 
         def check() -> None:
@@ -260,16 +273,18 @@ class Judge(PatientJudge):
         self.when_known(check)
 
     def run_begun(self, ask: BeginRun, reply: RunBegun) -> None:
-        """Check the epoch in the answer to a run of a sink, and whether its batch is committed (T11)."""
+        """Check the answer to a run of a sink: its epoch, and whether its batch is already
+        committed (T11).
+        """
         answer = ask.owner, ask.sequence, reply.epoch, reply.is_committed
         self.when_known(partial(self.decided.sinks.check_begun, ask.key, ask.run, *answer))
 
     def batch_committed(self, ask: CommitBatch) -> None:
-        """Check a batch that was answered as committed (T7)."""
+        """Check an answer that a batch of a sink is committed (T7)."""
         self.when_known(partial(self.decided.sinks.check_committed, ask.key, ask.run, ask.sequence))
 
     def refused(self, handle: Handle, error: RaftlogError) -> None:
-        """Check a commit that was refused permanently (T6)."""
+        """Check that a transaction whose commit was refused permanently is not committed (T6)."""
         self.asked.refused.setdefault(handle, error)
 
         def check() -> None:
@@ -279,15 +294,15 @@ class Judge(PatientJudge):
         self.when_known(check)
 
     def in_vain(self, handle: Handle, error: RaftlogError) -> None:
-        """Check an attempt to commit that was refused as not done: without another attempt the transaction
-        does not commit (T6).
+        """Note that an attempt to commit was refused as not done. If all attempts were refused so, the
+        transaction must not be committed (T6).
         """
         self.asked.attempts[handle] -= 1
         if not self.asked.attempts[handle] and self.decided.outcomes.get(handle):
             self.when_known(partial(_committed_in_vain, handle, error))
 
     def closed(self, handle: Handle, error: RaftlogError) -> None:
-        """Check the answer that a transaction accepts no more batches (T6)."""
+        """Check that a transaction is over if a broker answers that it accepts no more batches (T6)."""
 
         def check() -> None:
             if not self.decided.is_over(handle):
@@ -297,8 +312,8 @@ class Judge(PatientJudge):
         self.when_known(check)
 
     def read(self, target: TopicPartition, committed_only: bool, broker: Broker, result: FetchResult) -> None:
-        """Check that a fetch shows the committed log up to its end, with gaps where transactions were aborted
-        (T4).
+        """Check that a fetch returns the committed log up to the reported end, with gaps in place of aborted
+        batches (T4).
         """
         log, where = self.log_of((target.topic, target.partition)), f"broker {broker.node_id} {target}"
         self.look()
@@ -325,7 +340,7 @@ class Judge(PatientJudge):
 def _shown(
     log: PartitionLog, committed_only: bool, is_gap: bool, base: int, last: int, checksum: int
 ) -> str | None:
-    """Describe the error in one batch that a reader gets; None if there is none."""
+    """Describe the error in one batch that a reader gets; None if the batch is right."""
     known = log.by_base.get(base)
     if known is None or known.entry.last != last:
         return f"{base} to {last} is shown; the committed entry is {known and known.entry}"

@@ -1,8 +1,7 @@
-"""The permitted sequences of the records of one transaction (T1, T7).
+"""Checks the sequence of the records of one transactional id (T1, T7).
 
-Decides: which step from one record of a transactional id to the next is not permitted. It is written without
-code of ``transactions.decisions``. Leaves to others: outcomes and markers (``decided``), batches
-(``sink_log``).
+Decides: which step from one record to the next is not permitted. The rules use no code of
+``transactions.decisions``. Leaves to others: outcomes and markers (``decided``), batches (``sink_log``).
 """
 
 from __future__ import annotations
@@ -30,7 +29,9 @@ _FIXED: Final = ("timeout_ms", "run_epoch", "request", "last", "incarnations")  
 
 
 def problem_of(before: Transaction | None, after: Transaction) -> str | None:
-    """Describe the error in a record that follows another of its transactional id; None if there is none."""
+    """Describe the error in a record that follows another record of its transactional id; None if the step is
+    permitted.
+    """
     if (after.state in OPEN) != bool(after.began_ms) and after.changed_ms and after.state not in ENDING:
         return f"it is {after.state}, and has begun at {after.began_ms}"
     if before is None:

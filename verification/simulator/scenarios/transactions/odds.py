@@ -18,13 +18,13 @@ AFTER_A_DECISION: Final = "after a decision"
 BEFORE_A_MARKER: Final = "before a marker"
 BETWEEN_MARKERS: Final = "between markers"
 AIMED: Final = (AFTER_A_DECISION, BEFORE_A_MARKER, BETWEEN_MARKERS)
-"""The coordinator of a transaction, or the leader of one of its partitions, crashes or is deposed."""
+"""Faults: the coordinator of a transaction, or the leader of one of its partitions, crashes or is deposed."""
 
 LEDGER: Final = "ledger"
 JOURNAL: Final = "journal"
 PASSING: Final = "passing"
 PASSING_PARTITIONS: Final = 2
-"""The faults of a topic whose partitions are removed and added again, in some runs."""
+"""The number of partitions of a topic whose partitions are removed and added again in some runs."""
 QUERY_KEY: Final = "query"  # of the sink that is written in runs
 FIRST, SECOND = "first", "second"  # the queries that write it
 TASKS: Final = 2  # of a batch
@@ -32,13 +32,15 @@ ATTEMPTS: Final = 2  # of a task
 
 
 def query_id(query: str, task: int, attempt: int) -> str:
-    """Return the transactional id of an attempt."""
+    """Return the transactional id of one attempt of a task of a query."""
     return f"{QUERY_KEY}{KEY_END}{query}.{task}.{attempt}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionOdds:
-    """Probabilities are per transaction or per request; times are means, unless they are limits."""
+    """Parameters of transactions: probabilities are per transaction or request; times are means, unless they
+    are limits.
+    """
 
     ledger_partitions: int  # of one topic; the other has one
     coordinators: int  # partitions of ``__transactions``
@@ -109,17 +111,19 @@ class TransactionOdds:
         return [query_id(*one) for one in each]
 
     def with_more(self, rng: random.Random) -> Self:
-        """Add removed partitions, and one-shot transactions, in some runs."""
+        """Return a copy in which some runs also remove partitions, or have one-shot transactions."""
         return replace(self, removes_partitions=rng.random() < 0.4, has_one_shots=rng.random() < 0.4)
 
     def without_producers(self) -> Self:
-        """The odds of a run without records in transactions, in which unused ids expire."""
+        """Return a copy without records in transactions, for runs in which unused ids expire."""
         return replace(
             self, ids=0, sink_tasks=0, drivers=0, removes_partitions=False, has_one_shots=False, offsets=0.0
         )
 
     def with_wide(self, wide: WideOdds) -> Self:
-        """Use a sink of wide transactions in place of other sinks. Its batches take many requests."""
+        """Return a copy with a sink of wide transactions in place of other sinks. Its batches take many
+        requests.
+        """
         return replace(
             self,
             wide=wide,
@@ -162,7 +166,7 @@ class TransactionOdds:
 def draw(rng: random.Random, cluster: Odds) -> tuple[Odds, TransactionOdds]:
     """Draw a run without administrators, with transactions in place of most clients.
 
-    A transaction takes many steps: faults leave time for some of them between two.
+    A transaction takes many steps, so faults are rare enough that some steps happen between two faults.
     """
     cluster = cluster.with_few_clients(rng)
     at_worst = {kind: rng.choice((0.0, 0.05, 0.2)) for kind in AIMED}

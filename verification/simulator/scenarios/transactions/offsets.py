@@ -1,6 +1,7 @@
-"""Offsets of a group in transactions: a committed one moves exactly if its transaction is committed (T10).
+"""Checks offsets of a group in transactions: an added offset becomes the committed offset only if its
+transaction commits (T10).
 
-Every offset that is added is used once, so a committed one names its transaction.
+Each added offset is used once, so a committed offset identifies its transaction.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MOVES: Final = "T10 a committed offset moves exactly if its transaction is commi
 
 
 class AddedOffsets:
-    """The offsets that were added to transactions, and the committed offsets."""
+    """The offsets that were added to transactions, and the committed offsets of the group."""
 
     def __init__(self, outcome_of: Callable[[Handle], bool | None]) -> None:
         self._outcome_of = outcome_of
@@ -32,7 +33,7 @@ class AddedOffsets:
         self._moved: dict[Handle, dict[Participant, int]] = {}
 
     def request(self, handle: Handle, target: Participant) -> AddOffsets:
-        """Return the next offset of a partition, in this transaction."""
+        """Return a request that adds the next offset of a partition to this transaction."""
         offset = next(self._numbers)
         self._added[offset] = handle, target
         commit = OffsetCommit(topic=target[0], topic_id="t", partition=target[1], offset=offset)
@@ -64,7 +65,7 @@ class AddedOffsets:
         self.attempts.seen(value.offset)
 
     def check(self, handle: Handle) -> None:
-        """Check that all partitions and groups of an ended transaction show its outcome.
+        """Check that a committed transaction has moved the committed offsets of all acknowledged requests.
 
         Raises ``Broken``.
         """

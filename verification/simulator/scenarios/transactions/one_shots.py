@@ -1,7 +1,7 @@
-"""A client whose requests are transactions of their own: stored as a whole, or refused and never visible.
+"""A client whose requests are whole transactions: each is stored as a whole, or refused and never visible.
 
-The requests have no key, so none is repeated. A request that a broker refuses permanently must not be
-committed (T6).
+The requests have no idempotency key, so no request is repeated. A request that a broker refuses permanently
+must not be committed (T6).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ THINK: Final = 4  # times the time that a producer thinks
 
 
 class OneShotClient(TransactionClient):
-    """Stores a value in each of some partitions, with one request after another."""
+    """Sends requests that store one value in each of several partitions, one request after another."""
 
     _values = 0
 
@@ -68,7 +68,9 @@ class OneShotClient(TransactionClient):
         handle: Handle,
         timeout_ms: int,
     ) -> bytes:
-        """Write a batch to each partition; the broker may commit or abort them, a successor abort them."""
+        """Write a batch to each partition. The broker may commit or abort the batches; a later incarnation
+        may abort them.
+        """
         handles.append(handle)
         self.begins(handle)
         self.judge.asked.commits.add(handle)

@@ -1,4 +1,4 @@
-"""The transactions of a run: their clients, and when they are checked."""
+"""The transactions of a run: the clients, and the times of the checks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ LATE_MARKER_ODDS: Final = 0.5  # of ``TransactionOdds.late``
 
 
 class Transactions(Part):
-    """The clients and the judge of transactions in one run; see the package."""
+    """The clients and the judge of transactions in one run."""
 
     def __init__(self, cluster: SimulatedCluster, faults: Faults, odds: TransactionOdds) -> None:
         self._cluster = cluster
@@ -77,11 +77,13 @@ class Transactions(Part):
         cluster.network.on_too_large = self._is_too_large
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
-        """Handle a commit index that has changed."""
+        """Handle a group's commit index that has changed on a machine."""
         self.judge.committed(machine, group_id)
 
     def topics(self, config: Config) -> list[Topic]:
-        """Return the topics of the run; ``__transactions`` may be created by its first user instead."""
+        """Return the topics of the run; ``__transactions`` is sometimes missing: its first user then creates
+        it.
+        """
         odds = self._odds
         topics = [Topic(LEDGER, odds.ledger_partitions, config), Topic(JOURNAL, 1, config)]
         if odds.removes_partitions:
@@ -91,11 +93,11 @@ class Transactions(Part):
         return topics
 
     def target(self, rng: random.Random) -> tuple[str, int] | None:
-        """Return mostly a topic of the scenario."""
+        """Return a topic, mostly of the scenario."""
         return rng.choice(self._odds.topics) if rng.random() < 0.8 else None
 
     def actors(self) -> list[Actor]:
-        """The clients, operators and administrators of the run."""
+        """Return the clients, operators and administrators of the run."""
         cluster, odds, story = self._cluster, self._odds, self.story
         ids = [f"id-{number}" for number in range(odds.ids)]
         tasks = [f"{KEY}{KEY_END}{number}" for number in range(odds.sink_tasks)]
@@ -131,7 +133,9 @@ class Transactions(Part):
         return clients
 
     async def check(self) -> Mapping[str, int]:
-        """Check that committed transactions are seen whole and once. Returns numbers of faults, by kind."""
+        """Check that readers get committed transactions whole and once. Returns counts that the run
+        reports.
+        """
         forgotten = {} if self._idle is None else {FORGOTTEN: self._idle.forgotten}
         wide = {} if self._wide is None else {NEAR: self._cluster.network.near, REFUSED: self._wide.refused}
         counts = {REMOVED: len(self.judge.former), **forgotten, **wide}
@@ -139,14 +143,16 @@ class Transactions(Part):
         return counts
 
     async def actors_ended(self) -> None:
-        """Act after the last client: late requests have ended, and no transaction is open."""
+        """Wait until all late requests have ended; then check that all transactions end and new ones work."""
         while self.story.requests:
             await asyncio.wait(self.story.requests)
         await self.ending.settled()
         await self.ending.works()
 
     def _is_too_large(self, frame: bytes) -> None:
-        """Check a frame above the limit: only requests may be too large, and are refused (T13)."""
+        """Check a frame above the size limit: only a frame of a request or an answer may be too
+        large (T13).
+        """
         if frame[0] not in (FrameKind.CALL, FrameKind.ANSWER):
             self._cluster.violated(SENT, f"a frame of kind {frame[0]} has {len(frame)} bytes")
 
@@ -187,7 +193,7 @@ class Transactions(Part):
             self.story.start(self._mark_again(handle, target, is_commit, mean_s))
 
     async def _mark_again(self, handle: Handle, target: Participant, is_commit: bool, mean_s: float) -> None:
-        """Write a marker more than once, as a former coordinator does: one is stored (T3)."""
+        """Write a marker once more, as a former coordinator does: the partition must store only one (T3)."""
         await asyncio.sleep(self._rng.expovariate(1.0) * mean_s)
         marker = Marker(handle.producer_id, handle.epoch, is_commit, 0, 0)
         try:

@@ -1,7 +1,7 @@
-"""The transactions of one partition, as its committed batches alone show them.
+"""Follows the transactions of one partition, using only its committed batches.
 
-Decides: what is visible below which offset, and that a marker fences (T3). It is written without code of
-``partitions``: it keeps all batches, and looks results up that the product computes.
+Decides: which batches are visible at which end, and that a marker fences its epoch (T3). No code of
+``partitions`` is used: all batches are kept, and results are looked up in them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from verification.simulator.result import Broken
 FENCED: Final = "T3 a marker is the last of its transaction in a partition"
 
 Numbers = tuple[int, int]
-"""Producer id and epoch: one transaction."""
+"""Producer id and epoch, which identify one transaction."""
 
 
 class Aborted(NamedTuple):
-    """The range of a producer's aborted batches, up to the offset of their marker."""
+    """The range of a producer's aborted batches: from the first batch to the marker."""
 
     producer_id: int
     first: int
@@ -45,7 +45,9 @@ class PartitionLog:
     _known_from: list[int] = field(default_factory=list)  # below, aborted ranges are forgotten
 
     def take(self, batch: Original) -> None:
-        """Process one committed batch. Raises ``Broken``, after the batch was processed nevertheless."""
+        """Process one committed batch. If it breaks a rule, raises ``Broken`` after the batch is
+        processed.
+        """
         entry, header = batch.entry, batch.header
         self.end = entry.last + 1
         self.by_base[entry.base] = batch
@@ -60,18 +62,20 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Return the last stable offset after all batches that are known to be committed."""
+        """Return the last stable offset, given all batches that are known to be committed."""
         return self.stable[self.end - 1] if self.end else 0
 
     @property
     def known_from(self) -> int:
-        """Return the offset below which aborted ranges are forgotten, and readers of committed records are
-        refused.
+        """Return the offset below which aborted ranges are forgotten; below it, reads of committed records
+        are refused.
         """
         return self._known_from[-1] if self._known_from else 0
 
     def known_from_at(self, applied: int) -> int:
-        """Return the value of ``known_from`` on a replica at an applied index. It never falls."""
+        """Return the value of ``known_from`` that a replica has at an applied index. The value
+        never falls.
+        """
         place = bisect_right(self._markers, applied)
         return self._known_from[place - 1] if place else 0
 
@@ -81,7 +85,9 @@ class PartitionLog:
         return [one for one in self.aborted if known_from <= one.last <= applied]
 
     def outcome_at(self, base: int) -> bool | None:
-        """Return whether the batch at an offset may be read; None if its transaction is open."""
+        """Return whether readers of committed records get the batch at an offset; None if its transaction is
+        open.
+        """
         header = self.by_base[base].header
         if header.is_control or not header.is_transactional:
             return True

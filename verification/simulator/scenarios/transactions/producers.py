@@ -1,5 +1,5 @@
-"""Transactional producers: incarnations of the same ids, which lose their state, stall, and continue as
-zombies.
+"""Transactional producers. Several processes use equal ids; they lose their state, stall, and continue after
+they were fenced.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CLOSED: Final = (ProducerFenced, TransactionAborted, TransactionNotFound)
 
 
 class Progress(enum.Enum):
-    """The outcome of a batch, as its producer knows it."""
+    """The outcome of a batch, as far as its producer knows."""
 
     STORED = enum.auto()
     IN_DOUBT = enum.auto()
@@ -53,7 +53,7 @@ class Progress(enum.Enum):
 
 
 class TransactionalProducer(TransactionClient):
-    """One incarnation after another of a transactional id; believes every answer."""
+    """A process that opens one transactional id repeatedly; it trusts every answer."""
 
     def __init__(
         self, cluster: SimulatedCluster, name: str, transactional_id: str, story: Story, *, prepares: bool
@@ -66,7 +66,9 @@ class TransactionalProducer(TransactionClient):
         self._values = 0
 
     async def run(self) -> None:
-        """Run transactions during the faults. Transactions that stay open at the end exceed their time."""
+        """Run transactions until the run ends. Transactions that stay open at the end are aborted after their
+        timeout.
+        """
         while self.cluster.is_producing:
             await self.cluster.rest()
             if self._handle is None:
@@ -85,7 +87,7 @@ class TransactionalProducer(TransactionClient):
             await asyncio.sleep(self.rng.expovariate(1.0) * REOPEN_S)
 
     async def open(self, *, timeout_ms: int, after: Handle | None = None, run_epoch: int = 0) -> Handle:
-        """Begin the next incarnation. Raises ``RaftlogError``."""
+        """Open the transactional id, which begins the next epoch. Raises ``RaftlogError``."""
         reply = await self.request(
             Open(transactional_id=self._id, timeout_ms=timeout_ms, after=after, run_epoch=run_epoch)
         )
@@ -120,7 +122,9 @@ class TransactionalProducer(TransactionClient):
         return await self.end(handle, is_commit=is_whole and rng.random() >= odds.aborts)
 
     async def _write_passing(self, handle: Handle, sequences: dict[Participant, int]) -> Progress:
-        """Write a batch to a partition that may be removed, and mostly pause while the removal is tried."""
+        """Write a batch to a partition that may be removed; then mostly pause, so that the removal can
+        happen.
+        """
         target = PASSING, self.rng.randrange(PASSING_PARTITIONS)
         progress = await self.write(handle, target, sequences)
         if not self.cluster.is_healed and self.rng.random() < WAITS_ODDS:
@@ -128,7 +132,9 @@ class TransactionalProducer(TransactionClient):
         return progress
 
     async def write(self, handle: Handle, target: Participant, sequences: dict[Participant, int]) -> Progress:
-        """Write one batch, repeated until its outcome is known, unless it has no sequence."""
+        """Write one batch, and repeat it until its outcome is known. A batch without a sequence is not
+        repeated.
+        """
         rng = self.rng
         is_sequenced = rng.random() >= self.story.odds.unsequenced
         count = rng.choice((1, 1, 2, 3))
@@ -142,7 +148,7 @@ class TransactionalProducer(TransactionClient):
     async def write_values(
         self, handle: Handle, target: Participant, values: tuple[str, ...], sequence: int
     ) -> Progress:
-        """Write one batch with these values, as ``write`` does; a ``sequence`` of -1 is none."""
+        """Write one batch with these values, as ``write`` does; a ``sequence`` of -1 means no sequence."""
         rng, is_sequenced = self.rng, sequence >= 0
         padding = bytes(rng.randint(0, self.cluster.odds.padding_bytes)) or None
         records = [Record(value=value.encode(), key=padding) for value in values]
@@ -189,7 +195,9 @@ class TransactionalProducer(TransactionClient):
         return Progress.IN_DOUBT
 
     async def _add_offset(self, handle: Handle, target: Participant) -> Progress:
-        """Add an offset of a group to this transaction, repeated until the offset is known to be stored."""
+        """Add an offset of a group to this transaction; repeat the request until the offset is known to be
+        stored.
+        """
         self.begins(handle)
         request = self.judge.offsets.request(handle, target)
 
@@ -202,7 +210,9 @@ class TransactionalProducer(TransactionClient):
         return progress
 
     async def _add_late(self, request: AddOffsets) -> None:
-        """Add an offset again; after the end of its transaction, the request changes no offset (T10)."""
+        """Add an offset again, perhaps after the end of its transaction: then no committed offset may change
+        (T10).
+        """
         await asyncio.sleep(self.rng.expovariate(1.0) * self.story.odds.late_s)
         try:
             await self.offsets_asked(
@@ -212,7 +222,9 @@ class TransactionalProducer(TransactionClient):
             return
 
     async def end(self, handle: Handle, *, is_commit: bool) -> bool:
-        """End the transaction, repeated until its outcome is known, mostly."""
+        """End the transaction; mostly repeat the request until the outcome is known. Return whether it is
+        committed.
+        """
         request = End(transaction=handle, is_commit=is_commit)
         self._handle, self._ended = None, handle
         self.story.old_ends.append(request)
@@ -237,7 +249,7 @@ class TransactionalProducer(TransactionClient):
         return False
 
     async def _prepare(self, handle: Handle) -> None:
-        """Prepare a transaction: its sink commits it, or its time runs out."""
+        """Prepare a transaction: later its sink commits it, or its timeout aborts it."""
         self._handle = None
         try:
             reply = await self.request(
@@ -249,7 +261,7 @@ class TransactionalProducer(TransactionClient):
         self.story.prepared[self._id] = handle
 
     async def _disturb(self, handle: Handle) -> None:
-        """Disturb a transaction that is open."""
+        """Send late requests of other transactions while this one is open, or pause for long."""
         odds, rng, story = self.story.odds, self.rng, self.story
         if self.cluster.is_healed:
             return
@@ -261,8 +273,8 @@ class TransactionalProducer(TransactionClient):
             await asyncio.sleep(rng.uniform(0.2, 2.0) * odds.timeout_ms / 1000)
 
     async def _join_late(self, handle: Handle) -> None:
-        """Let a partition request to take part in a transaction that is about to end: it takes part in time,
-        or is refused.
+        """Request that a partition takes part in a transaction that is about to end: the request is in time,
+        or refused.
         """
         await asyncio.sleep(self.rng.expovariate(1.0) * JOIN_S)
         try:
@@ -277,7 +289,7 @@ class TransactionalProducer(TransactionClient):
             return
 
     async def _repeat_batch(self, handle: Handle, target: Participant, data: bytes) -> None:
-        """Repeat a batch. If its transaction has ended, the batch must not be stored (T3)."""
+        """Send a batch again. If its transaction has ended, the batch must not be stored (T3)."""
         try:
             await self.send(handle, target, data)
         except RaftlogError:
@@ -285,23 +297,25 @@ class TransactionalProducer(TransactionClient):
 
 
 class WideProducer(TransactionalProducer):
-    """Writes to all partitions through one broker, at the call of the scenario."""
+    """Writes to all partitions through one broker, when the scenario calls it."""
 
     def __init__(self, cluster: SimulatedCluster, name: str, story: Story, machine: Machine) -> None:
         super().__init__(cluster, name, name, story, prepares=False)
         self._machine = machine
 
     def machine(self) -> Machine:
-        """The machine that the producer was created with."""
+        """Return the machine whose broker this producer uses."""
         return self._machine
 
     async def transact(self, *, is_commit: bool, timeout_ms: int = 10_000) -> bool | None:
-        """Return whether one transaction was committed; None if an error occurred before its end."""
+        """Run one transaction; return whether it was committed, or None if an error occurred before
+        its end.
+        """
         handle = await self._write_everywhere(timeout_ms)
         return None if handle is None else await self.end(handle, is_commit=is_commit)
 
     async def leave_open(self, *, timeout_ms: int) -> bool:
-        """Begin a transaction, and never end it; False if an error occurred before."""
+        """Begin a transaction that is never ended; return False if an error occurred while it was written."""
         return await self._write_everywhere(timeout_ms) is not None
 
     async def _write_everywhere(self, timeout_ms: int) -> Handle | None:
@@ -317,7 +331,9 @@ class WideProducer(TransactionalProducer):
 
 
 class PlainProducer(Client):
-    """Writes beside transactions: its records become visible once all earlier transactions are decided."""
+    """Writes outside transactions to their partitions: its records become visible once earlier transactions
+    are decided.
+    """
 
     def __init__(self, cluster: SimulatedCluster, name: str, story: Story) -> None:
         super().__init__(cluster, name)
@@ -325,7 +341,7 @@ class PlainProducer(Client):
         self._values = 0
 
     async def run(self) -> None:
-        """Send one record at a time, each once."""
+        """Send one record after another, each in one attempt, until the run ends."""
         while self.cluster.is_producing:
             await self.cluster.rest()
             self._values += 1

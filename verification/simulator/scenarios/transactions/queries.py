@@ -1,9 +1,10 @@
-"""Queries that write a sink in runs, as Spark's connector does: drivers, and the tasks of their batches.
+"""Queries that write to a sink in runs, as Spark's connector does: with drivers, and with tasks for each
+batch.
 
-A batch has the same values whenever it is repeated, shared among its tasks in another way, and each with the
-name of the attempt that writes it. The drivers of a query share the note of committed batches, as they share
-a checkpoint: each run begins behind it. Drivers die at any step, without an abort, and sleep at any step and
-continue as zombies. The second query takes the sink over.
+A repeated batch has equal values, but it may divide them among its tasks in another way. Each value is
+written with the name of the attempt. The drivers of a query share a note of the newest committed batch, in
+place of a checkpoint: each run begins after this batch. At any step a driver may die without an abort, or
+sleep and continue after it was fenced. The second query takes the sink over.
 """
 
 from __future__ import annotations
@@ -41,13 +42,15 @@ TAKEOVER_S: Final = 4.0
 
 
 def values_of(batch: Batch) -> tuple[str, ...]:
-    """Return the values of a batch, which are equal in all attempts."""
+    """Return the values of a batch; all attempts to write it have equal values."""
     size = SIZES[batch.sequence % len(SIZES)]
     return tuple(f"{batch.owner} {batch.sequence} {number}" for number in range(size))
 
 
 def check_batch(story: Story, batch: Batch, handles: tuple[Handle, ...]) -> None:
-    """Check that a committed batch has all its values, each once. Raises ``Broken``."""
+    """Check that the transactions of a committed batch have all values of the batch, each once. Raises
+    ``Broken``.
+    """
     if batch.key != QUERY_KEY:
         return
     writes = [write for one in handles for write in story.writes.get(one, ())]
@@ -57,11 +60,11 @@ def check_batch(story: Story, batch: Batch, handles: tuple[Handle, ...]) -> None
 
 
 class Died(Exception):
-    """Raised when the driver dies: it does not act any more."""
+    """Raised when the driver dies: it sends no more requests."""
 
 
 class Staged(NamedTuple):
-    """The report of a task to its driver."""
+    """The report of a task to its driver: the epoch of the run, and the prepared transaction, if any."""
 
     epoch: int
     handle: Handle | None
@@ -69,7 +72,7 @@ class Staged(NamedTuple):
 
 
 class Driver(TransactionClient):
-    """One run of a query after another."""
+    """A driver process, which starts one run of a query after another."""
 
     def __init__(self, cluster: SimulatedCluster, name: str, story: Story, query: str) -> None:
         super().__init__(cluster, name, story)
@@ -77,7 +80,9 @@ class Driver(TransactionClient):
         self._takes_over = query == SECOND
 
     async def run(self) -> None:
-        """Run queries during the faults; transactions that stay open at the end exceed their time."""
+        """Run queries until the producers of the run end. Transactions that stay open are aborted after their
+        timeout.
+        """
         if self._takes_over:
             await asyncio.sleep(self.rng.expovariate(1.0) * TAKEOVER_S)
         number = 0
@@ -100,7 +105,7 @@ class Driver(TransactionClient):
             await asyncio.sleep(self.rng.expovariate(1.0) * self.story.odds.think_s)
 
     async def _batch(self, run: str, batch: Batch) -> None:
-        """Write a batch; returns once it is committed. Raises ``RaftlogError`` or ``Died``."""
+        """Write a batch, and return once it is committed. Raises ``RaftlogError`` or ``Died``."""
         staged: list[Staged] = []
         try:
             for number, values in enumerate(self._shared(values_of(batch))):
@@ -123,12 +128,12 @@ class Driver(TransactionClient):
             raise
 
     def _shared(self, values: tuple[str, ...]) -> list[tuple[str, ...]]:
-        """Share the values among the tasks, in another way each time."""
+        """Divide the values among the tasks, at random each time."""
         cut, mixed = self.rng.randint(0, len(values)), self.rng.sample(values, len(values))
         return [tuple(mixed[:cut]), tuple(mixed[cut:])]
 
     async def _task(self, run: str, batch: Batch, number: int, values: tuple[str, ...]) -> Staged:
-        """Attempt one task until an attempt has staged its values."""
+        """Run attempts of one task until an attempt has prepared a transaction with its values."""
         for attempt in range(ATTEMPTS):
             await self._step()
             begin = BeginRun(
@@ -157,7 +162,7 @@ class Driver(TransactionClient):
             return
 
     async def _step(self) -> None:
-        """Let a driver die or sleep between two requests."""
+        """Between two requests, let the driver sometimes die or sleep."""
         if self.cluster.is_healed:
             return
         if self.rng.random() < DIES_ODDS:
@@ -167,14 +172,16 @@ class Driver(TransactionClient):
 
 
 class Task(TransactionalProducer):
-    """One attempt of a task: a transaction that it prepares."""
+    """One attempt of a task, which prepares a transaction."""
 
     def __init__(self, cluster: SimulatedCluster, name: str, transactional_id: str, story: Story) -> None:
         super().__init__(cluster, name, transactional_id, story, prepares=True)
         self._transactional_id = transactional_id
 
     async def stage(self, values: tuple[str, ...], run_epoch: int) -> Handle | None:
-        """Write and prepare; None if its transaction accepts no more batches. Raises ``RaftlogError``."""
+        """Write values and prepare; return None if the transaction accepts no more batches. Raises
+        ``RaftlogError``.
+        """
         handle = await self._begun(run_epoch)
         sequences: dict[Participant, int] = {}
         for value in values:
@@ -188,7 +195,9 @@ class Task(TransactionalProducer):
         return handle
 
     async def _begun(self, run_epoch: int) -> Handle:
-        """Open a transaction; abort a transaction that an earlier attempt has prepared under the id."""
+        """Open a transaction. If an earlier attempt has prepared a transaction under the id, abort that
+        transaction first.
+        """
         timeout_ms = self.story.odds.timeout_ms
         try:
             return await self.open(timeout_ms=timeout_ms, run_epoch=run_epoch)
@@ -201,7 +210,9 @@ class Task(TransactionalProducer):
 
 
 async def until_answered(client: TransactionClient, request: OfOneId) -> Reply:
-    """Repeat a request while another attempt may succeed. Raises ``RaftlogError``."""
+    """Send a request until it succeeds, is refused permanently, or takes too long. Raises
+    ``RaftlogError``.
+    """
     began_s = client.cluster.loop.now
     while True:
         try:

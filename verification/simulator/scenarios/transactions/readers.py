@@ -1,4 +1,4 @@
-"""Readers of partitions that take part in transactions, with both isolations."""
+"""Readers of partitions that take part in transactions, for both isolation levels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JUMP_ODDS: Final = 0.3  # at the end: to any earlier offset
 
 
 class TransactionReader(Client):
-    """Reads one partition again and again."""
+    """Reads one partition repeatedly, each time from its start on."""
 
     def __init__(
         self, cluster: SimulatedCluster, name: str, story: Story, target: Participant, *, committed: bool
@@ -32,7 +32,7 @@ class TransactionReader(Client):
         self._stable: dict[int, int] = {}  # the last stable offset, by leader epoch
 
     async def run(self) -> None:
-        """Read during the faults."""
+        """Read until the run ends."""
         position, seen = 0, dict[str, int]()
         while self.cluster.is_producing:
             await self.cluster.rest()
@@ -52,7 +52,9 @@ class TransactionReader(Client):
                         position, seen = self.rng.randrange(position + 1), {}
 
     async def everything(self) -> tuple[int, dict[str, int], FetchResult]:
-        """Read the log: the start, the offset of each value, and the last answer. Raises ``RaftlogError``."""
+        """Read the whole log; return its start, the offset of each value, and the last answer. Raises
+        ``RaftlogError``.
+        """
         start, failures, seen = 0, 0, dict[str, int]()
         position = 0
         while True:
@@ -74,7 +76,7 @@ class TransactionReader(Client):
             position = result.next_offset
 
     async def read(self, position: int, *, wait_ms: int) -> FetchResult:
-        """Read once, from any broker; the answer is checked when it is given."""
+        """Read once through any broker; the answer is checked when the broker gives it."""
         request = FetchRequest(
             position=Offset(position), bytes_max=4096, wait_ms=wait_ms, committed_only=self._committed_only
         )
@@ -91,7 +93,7 @@ class TransactionReader(Client):
         return result
 
     def collect(self, position: int, result: FetchResult, seen: dict[str, int]) -> None:
-        """Return the values of an answer; no value occurs twice."""
+        """Return the values of an answer; report a violation if a value occurs twice."""
         for batch in split_batches(result.data):
             if batch.header.is_control or not batch.header.record_count:
                 continue

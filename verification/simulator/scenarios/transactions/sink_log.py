@@ -1,7 +1,7 @@
-"""Sinks by their committed records: which run may write, and which batches are committed (T7, T11).
+"""Follows the committed records of sinks: which run may write, and which batches are committed (T7, T11).
 
-No code of the coordinator is used. A row of a sink with a higher epoch registers a run, any other commits a
-batch. No client of these runs takes over a sink that is its own, which would be a third kind.
+No code of the coordinator is used. A row of a sink with a higher epoch registers a run; any other row commits
+a batch. No client of the simulator takes over its own sink, for which there would be a third kind of row.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ IN_ORDER: Final = "T11 batches of a sink are committed in order, by its newest r
 
 
 class Batch(NamedTuple):
-    """A batch of a sink; the owner is "" for a sink without runs."""
+    """A committed batch of a sink; the owner is empty for a sink without runs."""
 
     key: str
     owner: str
@@ -25,14 +25,14 @@ class Batch(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A run that has registered."""
+    """A registered run of a sink: its owner and its epoch."""
 
     owner: str
     epoch: int
 
 
 class SinkLog:
-    """All sinks, by their keys."""
+    """The committed batches and the registered runs of all sinks."""
 
     def __init__(self) -> None:
         self.batches: set[Batch] = set()
@@ -41,7 +41,9 @@ class SinkLog:
     def take(
         self, key: str, before: Sink | None, after: Sink, committed: Mapping[Handle, Transaction]
     ) -> Batch | None:
-        """Check a row with the transactions committed beside it; return its batch. Raises ``Broken``."""
+        """Check a row of a sink and the transactions committed together with it; return its batch. Raises
+        ``Broken``.
+        """
         epoch_before = 0 if before is None else before.epoch
         if after.epoch > epoch_before:
             self._register(key, epoch_before, after)

@@ -18,14 +18,16 @@ ABORTS_ODDS: Final = 0.2
 
 
 class Sink(TransactionClient):
-    """Commits the prepared transactions of its tasks, with one sequence after another."""
+    """Commits the prepared transactions of its tasks in batches with rising sequences."""
 
     def __init__(self, cluster: SimulatedCluster, story: Story) -> None:
         super().__init__(cluster, KEY, story)
         self._sequence = 0
 
     async def run(self) -> None:
-        """Commit during the faults; transactions that are not decided at the end exceed their time."""
+        """Commit until the run ends. Transactions that are not decided at the end are aborted after their
+        timeout.
+        """
         while self.cluster.is_producing:
             await self.cluster.rest()
             await asyncio.sleep(self.rng.expovariate(1.0) * 4 * self.story.odds.think_s)
@@ -57,14 +59,14 @@ class Sink(TransactionClient):
 
 
 class Operator(TransactionClient):
-    """Aborts open transactions by hand, and reads their state."""
+    """Aborts open transactions of other clients, and reads their state."""
 
     def __init__(self, cluster: SimulatedCluster, story: Story, ids: list[str]) -> None:
         super().__init__(cluster, "operator", story)
         self._ids = ids
 
     async def run(self) -> None:
-        """Act during the faults."""
+        """Abort and read transactions until the run ends."""
         while not self.cluster.is_healed:
             await self.cluster.rest()
             await asyncio.sleep(self.rng.expovariate(1.0) * self.story.odds.operator_s)

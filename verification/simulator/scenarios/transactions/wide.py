@@ -1,8 +1,8 @@
 """A sink whose batches come near the limit of a frame between brokers, or exceed it (T13).
 
-Its ids are as long as they may be, and so are the groups that take part in its transactions. Some records
-are as large as a frame. Decides: which requests are sent. Leaves to others: the limits (``wide_odds``), and
-which frames left (``network``).
+Its transactional ids, and the names of groups that take part in its transactions, are as long as possible.
+Some records are as large as a frame. Decides: which requests are sent. Leaves to others: the limits
+(``wide_odds``), and the check of sent frames (``network``).
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class WideSink(TransactionClient):
         self._openings = 0
 
     async def run(self) -> None:
-        """Begin batches until the producers of the run end; open transactions then exceed their time."""
+        """Begin batches until the producers of the run end; open transactions are then aborted after their
+        timeout.
+        """
         while self.cluster.is_producing:
             await self.cluster.rest()
             await asyncio.sleep(self.rng.expovariate(1.0) * self.story.odds.think_s)
@@ -78,15 +80,13 @@ class WideSink(TransactionClient):
             await self._abort(prepared)
 
     async def _abort(self, prepared: list[Handle]) -> None:
-        """Abort all transactions, unless they are committed, or no broker answers: then their time
-        runs out.
-        """
+        """Abort the prepared transactions. If no broker answers, their timeout aborts them."""
         if prepared:
             with contextlib.suppress(RaftlogError):
                 await until_answered(self, AbortBatch(key=KEY, handles=tuple(prepared)))
 
     def _groups_max(self) -> int:
-        """The number of groups of a transaction whose row alone is far below the limit of a write."""
+        """The number of groups of a transaction whose row stays far below the size limit of a write."""
         return self._limits.write_bytes_max // 2 // GROUP_BYTES
 
     async def _prepare(self, task: int, groups: int, prepared: list[Handle]) -> None:
@@ -109,7 +109,9 @@ class WideSink(TransactionClient):
         prepared.append(handle)
 
     async def _write(self, handle: Handle) -> None:
-        """Send a record until its outcome is known. Records above a frame are refused, never visible."""
+        """Send a record until its outcome is known. A record above the limit of a frame is refused and never
+        visible.
+        """
         is_large = self.rng.random() < LARGE_ODDS
         padding = bytes(int(self.rng.uniform(0.6, 1.2) * self._odds.frame_bytes_max) if is_large else 10)
         self._values += 1
@@ -133,7 +135,9 @@ class WideSink(TransactionClient):
                 await self.pause()
 
     def _note_refused(self, error: InvalidRequest) -> None:
-        """Check that only a batch above the limit gets this refusal, and permanently."""
+        """Check that the refusal is permanent and names the size: other refusals of this kind are
+        violations.
+        """
         self.refused += 1
         is_size = "bytes" in str(error) or "too large" in str(error)
         if may_be_done(error) or error.retryable or not is_size:

@@ -1,6 +1,7 @@
-"""The random parameters of wide transactions: in these runs the limit of a frame between brokers is small.
+"""The random parameters of wide transactions: in these runs the size limit of a frame between brokers is
+small.
 
-All limits that follow from that of a frame are smaller, too, so that few transactions come near them.
+All limits that follow from it are smaller, too, so that a few transactions are enough to come near them.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ HANDLE_BYTES: Final = 1_050  # of the sink, for each of its transactions: as wit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WideOdds:
-    """A batch of a sink has up to ``handles`` transactions."""
+    """The parameters: the size limit of a frame, and ``handles``, the most transactions in a batch of the
+    sink.
+    """
 
     frame_bytes_max: int
     handles: int
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self | None:
-        """Draw the parameters for one seed; None for most of them."""
+        """Draw the parameters for one seed; None for most seeds."""
         if rng.random() >= WIDE_ODDS:
             return None
         return cls(frame_bytes_max=rng.choice((24 << 10, 32 << 10, 48 << 10)), handles=rng.choice((3, 4, 6)))
