@@ -75,9 +75,7 @@ class ReplicaManager:
         join: JoinTransaction | None = None,
         consumed: Mapping[GroupId, Consumed] = NOTHING_CONSUMED,
     ) -> None:
-        """``broken`` has the groups that the supervisor does not open; ``join`` adds a partition to a
-        transaction.
-        """
+        """``broken`` has the groups that the supervisor does not open; ``join`` adds to transactions."""
         self._host = host
         self._metadata = metadata
         self._supervisor = supervisor

@@ -139,9 +139,8 @@ class AsyncPartition:
         ``undecodable="skip"`` such batches are skipped. ``isolation="uncommitted"`` also returns messages of
         open and aborted transactions. With ``tags``, ``tags_all`` and ``tags_none`` (any, all, none of these)
         other messages are skipped: ``next_offset`` is past them, and a chunk without messages may end before
-        the end of the partition. With ``min_offset``, one past the offset of a receipt, only a replica that
-        has all records below ``min_offset`` answers. Raises ``OffsetOutOfRange`` for a position outside the
-        log, and ``CorruptBatch`` for damaged messages.
+        the partition's end. With ``min_offset``, one past the offset of a receipt, only a replica with all
+        records below it answers. Raises ``OffsetOutOfRange`` outside the log, ``CorruptBatch`` for damage.
         """
         skips = _is_skipping(undecodable)
         _check_isolation(isolation)

@@ -251,10 +251,9 @@ class Session(Asking):
         Without ``may_repeat`` an error with an unknown outcome is raised at once. A client that has never had
         a response does not retry for long if every address refuses.
 
-        At the deadline the last refusal of a broker is raised, if there was one, because a refusal is more
-        specific than a lost connection. But if an attempt may have changed something, the error of this
-        attempt is raised, whatever brokers refused later. With ``refusal_settles`` the final refusal is
-        raised in any case: it holds whatever an earlier attempt did.
+        At the deadline a broker's last refusal is raised, if any, because it is more specific. But if an
+        attempt may have changed something, its error is raised, whatever brokers refused later. With
+        ``refusal_settles`` the final refusal is raised in any case.
         """
         encoded = None if body is None else _encoded(body)
         limit_s = self.retry_timeout_s if retry_timeout_s is None else retry_timeout_s

@@ -10,7 +10,7 @@ from api.cli.commands import app
 
 
 def options_of(arguments: Sequence[str]) -> dict[str, object]:
-    """The options of the command that ``raftlog`` with these arguments runs. Raises ``click.UsageError``."""
+    """The options of the command that ``raftlog`` with these arguments runs. Raises ``UsageError``."""
     context = app.make_context("raftlog", list(arguments))
     while isinstance(context.command, click.Group):
         rest = [*context._protected_args, *context.args]
