@@ -251,9 +251,8 @@ class Session(Asking):
         Without ``may_repeat`` an error with an unknown outcome is raised at once. A client that has never had
         a response does not retry for long if every address refuses.
 
-        At the deadline a broker's last refusal is raised, if any, because it is more specific. But if an
-        attempt may have changed something, its error is raised, whatever brokers refused later. With
-        ``refusal_settles`` the final refusal is raised in any case.
+        At the deadline a broker's last refusal is raised, if any, because it is more specific, unless an
+        attempt may have changed something: then its error, or with ``refusal_settles`` still the refusal.
         """
         encoded = None if body is None else _encoded(body)
         limit_s = self.retry_timeout_s if retry_timeout_s is None else retry_timeout_s
