@@ -103,7 +103,7 @@ def judged(tmp_path: Path) -> Callable[[], dict[str, Verdict]]:
             lines = {name: {"counting.py": all_lines} for name in tests.names()}
             seconds = dict.fromkeys(lines, 0.01)
             covered = CoveringTests([covering.Covered({}, seconds, lines)])
-            judge = Judge(tests, covered, Planter(), cpu_s=1.0)
+            judge = Judge(tests, covered, Planter(), cpu_s=5.0)
             for mutant in source.mutants():
                 name = f"{mutant.function}: {mutant.texts()[1]}"
                 if name in EXPECTED:
