@@ -379,10 +379,7 @@ class GroupHost:
         self._watch.forget(peer)
 
     def begin(self, work: Coroutine[None, None, None], group: GroupId | None = None) -> asyncio.Task[None]:
-        """Run ``work`` as a task, which the caller must keep. An error of the task ends the process.
-
-        With ``group``, the error is attributed to that group.
-        """
+        """Run ``work`` as a task, which the caller must keep. Its error, of ``group``, ends the process."""
 
         def ended(task: asyncio.Task[None]) -> None:
             if not task.cancelled() and (error := task.exception()) is not None:

@@ -62,7 +62,7 @@ class CostedBrokers:
         return "leader" if broker == self._leader else "follower"
 
     def act(self, name: str) -> Callable[[], object]:
-        """What is counted, ready to be done again and again."""
+        """Return an act to count: a function that may be called again and again."""
         match name:
             case "group poll":
                 return self._polls(1)

@@ -1,4 +1,4 @@
-"""What becomes of HTTP connections beyond their share."""
+"""HTTP connections beyond the share of their address are refused with a response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How descriptors and the disk are shared out."""
+"""Descriptors and disk space are shared between connections, segments and a reserve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may open another connection, of any protocol."""
+"""The limit of connections decides whether a client may open another connection, of any protocol."""
 
 from __future__ import annotations
 
