@@ -61,7 +61,7 @@ def test_allocations_and_copies_are_within_their_budget(directory: Path) -> None
 def test_system_calls_and_loop_turns_are_within_their_budget(directory: Path) -> None:
     processes = {broker: TracedProcess(directory, broker) for broker in (1, 2, 3)}
     meters = {broker: one.begin for broker, one in processes.items()}
-    with costed_brokers(directory, processes) as brokers:
+    with costed_brokers(directory, processes, in_turns=False) as brokers:
         for act in ("produce", "fetch"):
             kinds = {"turns": _turns, "system calls": _system_calls}
             _check_least(brokers, act, kinds, partial(least_costs, meters, brokers.acts[act]))
@@ -84,6 +84,7 @@ def _check_least(
     """The least costs of an act are within the budget. ``kinds`` has the limited sum of counts of each kind.
 
     A busy machine needs more attempts: what happens at the same time, such as a heartbeat, adds to a cost.
+    The test gives up when no attempt lowers a cost for the time limit.
     """
     least: dict[tuple[str, int], int] = {}
 
@@ -99,7 +100,7 @@ def _check_least(
         )
 
     with suppress(AssertionError):  # the figures below say which cost is too high
-        eventually(are_within, what=f"the costs of {act}")
+        eventually(are_within, what=f"the costs of {act}", progress=least.copy)
     for kind in kinds:
         _check(brokers, act, kind, {broker: cost for (named, broker), cost in least.items() if named == kind})
 

@@ -22,10 +22,10 @@ from raftlog.testing.waits import eventually
 from tests.helpers import metered
 
 ATTEMPTS: Final = 10  # whoever needs more on a busy machine begins again
-WARM_UPS: Final = 20
+WARM_UPS: Final = 5
 PAUSE_S: Final = 0.05  # at most; a random one, so that no periodic timer fires in each attempt
 IDLE_S: Final = 0.02  # in which followers end what an answer did not wait for
-ROUND_ATTEMPTS: Final = 5
+ROUND_ATTEMPTS: Final = 2
 ROUNDS: Final = 5  # of heartbeats, in one attempt
 _OWN: Final = f"{Path(__file__).parents[2]}/"
 _INSTALLED: Final = "/site-packages/"

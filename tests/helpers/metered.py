@@ -32,7 +32,15 @@ LARGE_BYTES: Final = 512
 ROUND: Final = "GroupHost._watch_peers"
 BEATS: Final = frozenset(("GroupHost._tick", "GroupHost._drain", "InboundConnection.buffer_updated"))
 TIMERS: Final = frozenset(
-    ("GroupHost._tick", "LoopDelay._look", "LoopDelay._wait", "ActiveController.run", "Reassigner._run")
+    (
+        "GroupHost._tick",
+        "LoopDelay._look",
+        "LoopDelay._wait",
+        "LongLived._look",
+        "OpenConnections._sweep",
+        "Duties.keep",  # of a broker, of the controller, of reassignment, ...
+        "_set_result_unless_cancelled",  # the end of a sleep
+    )
 )
 _ROOTS: Final = BEATS | TIMERS
 MEMORY: Final = ".memory"  # a socket with this ending sees memory, too; the rest is slower then
