@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster
-from tests.helpers.real_cluster import call, create_topic, eventually, produce_surely, surely
+from tests.helpers.real_cluster import Json, call, create_topic, eventually, produce_surely, surely
 
 pytestmark = pytest.mark.e2e
 
@@ -67,10 +67,11 @@ def test_transactions_are_shown_by_their_coordinator_and_by_leaders(directory: P
         assert told["raftlog_transaction_markers_unwritten"] == 0
 
 
-def post(url: str, path: str, body: object, *, method: str = "POST") -> None:
+def post(url: str, path: str, body: object, *, method: str = "POST") -> Json:
     """Repeated until the coordinator leads: the first request of a cluster creates its topic."""
     reply = surely([url], method, path, body, random.Random(1))
     assert reply.status in (200, 204), reply.body
+    return reply.json
 
 
 def test_groups_are_shown_by_their_coordinator_up_to_the_limit(directory: Path) -> None:
@@ -81,11 +82,9 @@ def test_groups_are_shown_by_their_coordinator_up_to_the_limit(directory: Path) 
         create_topic(url, "orders", 1, replication_factor=1)
         produce_surely([url], "orders", ["a", "b", "c"], partition=0)
         offsets = {"offsets": [{"topic": "orders", "partition": 0, "offset": 1}]}
-        post(
-            url,
-            "/v1/groups/mail/members/a:poll",
-            {"topics": ["orders"], "wait": "0s", "session_timeout": "30m"},
-        )
+        poll = {"topics": ["orders"], "wait": "0s", "session_timeout": "30m"}
+        path = "/v1/groups/mail/members/a:poll"
+        eventually(lambda: post(url, path, poll)["action"] == "continue", what="a member of the group")
         for name in ("billing", "zebra"):
             post(url, f"/v1/groups/{name}/offsets", offsets, method="PUT")
         told = figures(url)

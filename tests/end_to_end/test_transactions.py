@@ -62,6 +62,12 @@ def asked(
     return dict(answer.json)
 
 
+def member_poll(url: str, poll: dict[str, object]) -> dict[str, object] | None:
+    """The response to a poll; None while the member has not joined the group yet."""
+    polled = asked([url], "/v1/groups/late/members/a:poll", poll)
+    return polled if polled["action"] == "continue" else None
+
+
 def opened(urls: list[str], name: str) -> str:
     """The id of a new transaction."""
     return str(asked(urls, TRANSACTIONS, {"transactional_id": name, "timeout": "10m"})["id"])
@@ -96,7 +102,7 @@ def test_a_transaction_over_two_topics_is_visible_with_its_commit(unbroken: Clus
     end = asked([url], ends + of_all, None, method="GET")["offset"]
     assert int(str(end)) > int(str(first_offset))  # an election has an offset, too
     at_end = {"topics": ["orders"], "reset": "latest", "wait": "0s"}
-    polled = asked([url], "/v1/groups/late/members/a:poll", at_end)
+    polled = eventually(lambda: member_poll(url, at_end), what="a member of the group")
     assert polled["positions"] == [{"topic": "orders", "partition": 0, "offset": first_offset}]
     second = str(asked([url], f"{TRANSACTIONS}/{first}:commit", None)["next_id"])
     assert [visible(url, topic) for topic in TOPICS] == [[1], [1]]
