@@ -59,6 +59,7 @@ def run(settings: BrokerSettings) -> int:
         configure_logs,  # imported here: a broker of the testing kit has other logs, and starts sooner
     )
 
+    freed_memory.use_again()
     configure_logs(settings.log_level, settings.broker_id, settings.log_format)
     return run_in(settings, lambda machine: machine)
 
@@ -69,7 +70,6 @@ def run_in(settings: BrokerSettings, equip: Equip) -> int:
     ``equip`` turns the environment of this machine into the environment of the broker; it is called on the
     event loop.
     """
-    freed_memory.use_again()
     sys.setswitchinterval(TURN_S)  # after each system call the loop must get the interpreter back soon
     descriptors = share_out(settings.limits.connections_max)
     try:

@@ -47,8 +47,10 @@ def give_back() -> None:
 class Returning:
     """Returns unused freed memory to the system, until ``stop``.
 
-    Checks every ``pause_s`` whether the process has grown since the last return. A thread does the return,
-    which takes a millisecond for 16 MB. If no descriptor or thread is available, the next check tries again.
+    Checks every ``pause_s``, in a thread, whether the process holds more freed memory than it has to.
+    Memory in use does not count: a return during the peak of a load is followed by a return after the load.
+    A return takes a millisecond for 16 MB. If no descriptor or thread is available, the next check tries
+    again.
     """
 
     def __init__(self, pause_s: float = RETURN_S) -> None:
@@ -56,7 +58,7 @@ class Returning:
         self._pause_s = pause_s
         self._loop = asyncio.get_running_loop()
         self._trim = None
-        self._kept_bytes = 0  # memory of the process after the last return
+        self._kept_bytes = 0  # resident, not in use, and not returned by the last return
         with contextlib.suppress(OSError, AttributeError):
             _resident_bytes()  # where the memory cannot be read, none is returned
             self._trim = ctypes.CDLL(None).malloc_trim
@@ -73,13 +75,43 @@ class Returning:
             self.looks += 1
             self._handle = self._wait()
             with contextlib.suppress(OSError, RuntimeError):
-                if _resident_bytes() > self._kept_bytes + GROWN_BYTES:
-                    self._loop.run_in_executor(None, self._return, self._trim)
+                self._loop.run_in_executor(None, self._return_unused, self._trim)
 
-    def _return(self, trim: Callable[[int], object]) -> None:
-        trim(0)
+    def _return_unused(self, trim: Callable[[int], object]) -> None:
         with contextlib.suppress(OSError):
-            self._kept_bytes = _resident_bytes()
+            used, resident = _used_bytes(), _resident_bytes()
+            if resident - used <= self._kept_bytes + GROWN_BYTES:
+                self._kept_bytes = min(self._kept_bytes, resident - used)
+                return
+            trim(0)
+            now = _resident_bytes()
+            # Other threads allocate and free memory during a return, so the next check returns memory again,
+            # until a return finds little. Blocks that were in use before, and are not now, were not returned.
+            found_little = resident - now < GROWN_BYTES
+            self._kept_bytes = now - max(used, _used_bytes()) if found_little else 0
+
+
+class _Mallinfo2(ctypes.Structure):
+    """``struct mallinfo2`` of malloc.h."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    )
+
+
+def _used_bytes() -> int:
+    """Return the bytes of this process's blocks in use, or 0 before glibc 2.33."""
+    try:
+        mallinfo2 = ctypes.CDLL(None).mallinfo2
+    except (OSError, AttributeError):
+        return 0
+    mallinfo2.restype = _Mallinfo2
+    info = mallinfo2()
+    return int(info.uordblks + info.hblkhd)
 
 
 def _resident_bytes() -> int:

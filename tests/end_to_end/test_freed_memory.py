@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.e2e
 
 MIB = 1 << 20
 PAGE_BYTES = 4096
+HEAP_BYTES = 64 * MIB
 WARM_UP, READS, READ_BYTES = 3, 20, 4 * MIB
 
 
@@ -31,6 +33,25 @@ def page_faults(pid: int) -> int:
 def resident_bytes(pid: int) -> int:
     """Memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
+
+
+def further_heaps(pid: int) -> list[int]:
+    """Addresses of the heaps that glibc made for some threads only: ``malloc_trim`` returns them in part.
+
+    Each reserves the 64 MiB from a multiple of 64 MiB on, of which the first part can be written.
+    """
+    ranges = [line.split()[:2] for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    parts = [(*(int(address, 16) for address in addresses.split("-")), mode) for addresses, mode in ranges]
+    return [
+        start
+        for (start, _, mode), (_, end, rest_mode) in pairwise(parts)
+        if start % HEAP_BYTES == 0 and end == start + HEAP_BYTES and (mode, rest_mode) == ("rw-p", "---p")
+    ]
+
+
+def test_all_threads_share_a_heap(unbroken: Cluster) -> None:
+    # requirement: L7
+    assert [further_heaps(unbroken.pid(broker)) for broker in unbroken.running] == [[], [], []]
 
 
 def test_large_reads_use_memory_again_and_leave_none_behind(unbroken: Cluster) -> None:
