@@ -11,8 +11,8 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -24,7 +24,7 @@ from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.wire import media_types
 from tests.helpers.costs import MeteredProcess, TracedProcess, least_costs, own_files
-from tests.helpers.real_cluster import create_topic
+from tests.helpers.real_cluster import create_topic, eventually
 
 TOPIC: Final = "orders"
 LARGE: Final = 256 << 10  # bytes of one record whose copies are counted
@@ -146,16 +146,24 @@ class CostedBrokers:
     def _wait_until_idle(self) -> None:
         """Return when no broker has a thread that runs, or could run, for a few looks in a row."""
         tasks = [Path(f"/proc/{self._cluster.pid(broker)}/task") for broker in self._cluster.running]
-        idle = 0
-        while idle < IDLE_LOOKS:
-            time.sleep(LOOK_S)
-            idle = 0 if any(map(_is_busy, tasks)) else idle + 1
+        eventually(partial(_are_idle, tasks), what="idle brokers")
+
+
+def _are_idle(processes: Sequence[Path]) -> bool:
+    for _ in range(IDLE_LOOKS):
+        time.sleep(LOOK_S)
+        if any(map(_is_busy, processes)):
+            return False
+    return True
 
 
 def _is_busy(tasks: Path) -> bool:
     """Whether a thread of a process runs, waits for a core, or waits for the disk."""
-    states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks.iterdir()]
-    return bool({"R", "D"} & set(states))
+    for task in tasks.iterdir():
+        with suppress(OSError):  # the thread has ended meanwhile
+            if (task / "stat").read_text().rpartition(")")[2].split()[0] in ("R", "D"):
+                return True
+    return False
 
 
 @contextmanager

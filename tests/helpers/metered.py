@@ -5,7 +5,8 @@ Decides: what counts. Each query on the socket is answered with the counts since
 
 - ``calls``: Python functions that were called or resumed, in all threads, but for what ``TIMERS`` call;
 - ``rounds``: rounds of heartbeats that began, and ``round_calls``: the calls within ``BEATS``;
-- ``large``: allocations of more than 512 bytes, which the small-object allocator passes on to malloc;
+- ``large``: allocations of more than 512 bytes, which the small-object allocator passes on to malloc, but for
+  allocations of ``TIMERS``;
 - ``large_bytes``: their sizes, added up.
 
 Allocations are seen between two events of the profiler (calls of Python and C functions, and their returns);
@@ -57,7 +58,8 @@ class Meter:
         self._size = 0
         self.note = self._note_memory if is_memory_seen else self._note_call
 
-    def _note_call(self, frame: FrameType, event: str, arg: object) -> None:
+    def _note_call(self, frame: FrameType, event: str, arg: object) -> str | None:
+        """Count a call. Return the name of the outermost running function of ``_ROOTS``."""
         thread = threading.get_ident()
         root = self._roots.get(thread)
         if event == "call":
@@ -67,11 +69,13 @@ class Meter:
             self._calls[code, root and root.f_code.co_qualname] += 1
         elif event == "return" and frame is root:
             del self._roots[thread]
+        return root and root.f_code.co_qualname
 
     def _note_memory(self, frame: FrameType, event: str, arg: object) -> None:
+        root = self._note_call(frame, event, arg)
         size, peak = tracemalloc.get_traced_memory()
         grown = peak - self._size
-        if grown > LARGE_BYTES:
+        if grown > LARGE_BYTES and root not in TIMERS:
             self.large += 1
             self.large_bytes += grown
         tracemalloc.reset_peak()
