@@ -44,9 +44,9 @@ class Machine:
         return http_url(self.host, self.http_port)
 
 
-def http_url(host: str, port: int) -> str:
+def http_url(host: str, port: int, scheme: str = "http") -> str:
     """The URL of an HTTP listener."""
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def names_of(urls: Iterable[str]) -> frozenset[str]:

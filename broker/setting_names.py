@@ -7,17 +7,19 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from typing import get_origin
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
+from raftlog.client.tls import VARIABLES as TLS_VARIABLES
 from raftlog.errors import InvalidRequest
 
 NESTED = "__"
 PREFIX = f"RAFTLOG_BROKER{NESTED}"
 OF_RAFTLOG = "RAFTLOG_"
 # no settings of a broker, but often set in its environment
-OF_CLIENTS = frozenset(("RAFTLOG_URL", "RAFTLOG_RACK", "RAFTLOG_CONTEXT"))
+OF_CLIENTS = frozenset(("RAFTLOG_URL", "RAFTLOG_RACK", "RAFTLOG_CONTEXT", *TLS_VARIABLES.values()))
 
 
 def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -26,7 +28,7 @@ def setting_names(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
         yield prefix + name
         for inner in (field.annotation, *getattr(field.annotation, "__args__", ())):
             if isinstance(inner, type) and issubclass(inner, BaseModel):
-                of_each = "" if inner is field.annotation else "<id>."
+                of_each = "<id>." if get_origin(field.annotation) is dict else ""
                 yield from setting_names(inner, f"{prefix}{name}.{of_each}")
 
 

@@ -11,7 +11,7 @@ import os
 import re
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -57,20 +57,40 @@ class Listener(BaseModel):
         return http_url(self.host, self.port)
 
 
-class HttpSettings(Listener):
-    """The address for HTTP clients, and the host names that they may use."""
+class ClientListener(Listener):
+    """The address for HTTP clients of one scheme."""
 
-    advertised_url: str | None = None  # the URL for clients; default: http://<host>:<port>
-    allowed_hosts: tuple[str, ...] = ()  # besides the broker's own names; names, or name:port; "*" for all
+    scheme: ClassVar[str] = "http"
+
+    advertised_url: str | None = None  # the URL for clients; default: the URL of host and port
 
     @field_validator("advertised_url")
     @classmethod
     def _is_url(cls, value: str | None) -> str | None:
-        if value is not None and not _URL.fullmatch(value):
-            raise ValueError(f'{value!r} is not a URL such as "http://log.example:7070"')
-        if value is not None and is_unspecified(urlsplit(value).hostname or ""):
+        if value is None:
+            return None
+        if not _URL.fullmatch(value) or (cls.scheme == "https" and urlsplit(value).scheme != "https"):
+            raise ValueError(f'{value!r} is not a URL such as "{cls.scheme}://log.example:7070"')
+        if is_unspecified(urlsplit(value).hostname or ""):
             raise ValueError(f"{value!r} is not the address of a machine; use one that clients can reach")
         return value
+
+    @property
+    def url(self) -> str:
+        """The URL of this address."""
+        return http_url(self.host, self.port, self.scheme)
+
+    @property
+    def url_for_clients(self) -> str:
+        """The advertised URL, or the URL of this address."""
+        return self.advertised_url or self.url
+
+
+class HttpSettings(ClientListener):
+    """The address for HTTP clients without TLS, and the host names that clients may use."""
+
+    enabled: bool = True  # False: clients need [https]
+    allowed_hosts: tuple[str, ...] = ()  # besides the broker's own names; names, or name:port; "*" for all
 
     @field_validator("allowed_hosts")
     @classmethod
@@ -81,6 +101,25 @@ class HttpSettings(Listener):
                     f'{host!r} is neither a name such as "log.example" or "log.example:7070" nor "*"'
                 )
         return tuple(host.lower() for host in hosts)
+
+
+class HttpsSettings(ClientListener):
+    """The address for HTTP clients with TLS, and its files in PEM."""
+
+    scheme: ClassVar[str] = "https"
+
+    certificate_file: Path  # of this broker, then of the authorities between it and the root
+    key_file: Path
+    client_ca_file: Path | None = None  # authorities of client certificates; None: clients are asked for none
+    crl_file: Path | None = None  # revocation lists of all authorities in client_ca_file
+    minimum_version: Literal["1.2", "1.3"] = "1.3"  # of TLS
+    connection_age_max_ms: Annotated[int, Field(ge=1000)] = 86_400_000  # then a connection closes
+
+    @model_validator(mode="after")
+    def _lists_have_their_authorities(self) -> HttpsSettings:
+        if self.crl_file is not None and self.client_ca_file is None:
+            raise ValueError("crl_file revokes certificates of client_ca_file: set client_ca_file, too")
+        return self
 
 
 class CorsSettings(BaseModel):
@@ -280,6 +319,7 @@ class BrokerSettings(BaseSettings):
     secret_file: Path
     data_directory: Path
     http: HttpSettings = HttpSettings()
+    https: HttpsSettings | None = None
     cors: CorsSettings = CorsSettings()
     rpc: Listener = Listener()
     # the first brokers of the cluster; a broker that has joined lists those of that time, and itself
@@ -313,25 +353,41 @@ class BrokerSettings(BaseSettings):
             raise ValueError(
                 f"peers must name this broker too: add [peers.{self.broker_id}] with its host and port"
             )
-        for name, listener in (("http", self.http), ("rpc", self.rpc)):
+        if not self.http.enabled and self.https is None:
+            raise ValueError("http.enabled is false and there is no [https]: clients need one of them")
+        for name, listener in self._listeners.items():
             if not self.insecure and not is_loopback(listener.host):
                 raise ValueError(
-                    f"{name}.host {listener.host!r} is reachable from other machines, and this release has "
-                    "neither TLS nor authentication for clients; use 127.0.0.1, or set insecure = true "
-                    "in a network you trust"
+                    f"{name}.host {listener.host!r} is reachable from other machines, and this release "
+                    "has no authentication for clients; use 127.0.0.1, or set insecure = true in a network "
+                    "you trust"
                 )
-        if self.http.advertised_url is None and is_unspecified(self.http.host):
-            raise ValueError(
-                f"http.host {self.http.host!r} listens on all addresses, and clients need one: set "
-                f'http.advertised_url to the URL by which they reach this broker, such as "http://log1.example:'
-                f'{self.http.port}"'
-            )
+            needs_url = isinstance(listener, ClientListener) and listener.advertised_url is None
+            if needs_url and is_unspecified(listener.host):
+                raise ValueError(
+                    f"{name}.host {listener.host!r} listens on all addresses, and clients need one: set "
+                    f"{name}.advertised_url to the URL by which they reach this broker, such as "
+                    f'"{name}://log1.example:{listener.port}"'
+                )
         return self
 
     @property
+    def _listeners(self) -> dict[str, Listener]:
+        """The listeners that are on, by their sections."""
+        found: dict[str, Listener] = {"http": self.http} if self.http.enabled else {}
+        if self.https is not None:
+            found["https"] = self.https
+        return found | {"rpc": self.rpc}
+
+    @property
     def http_url(self) -> str:
-        """The URL that clients use."""
-        return self.http.advertised_url or self.http.url
+        """The URL for clients without TLS; empty when that listener is off."""
+        return self.http.url_for_clients if self.http.enabled else ""
+
+    @property
+    def https_url(self) -> str:
+        """The URL for clients with TLS; empty when there is no such listener."""
+        return "" if self.https is None else self.https.url_for_clients
 
     @classmethod
     def settings_customise_sources(
@@ -372,8 +428,15 @@ def load_settings(path: Path) -> BrokerSettings:
             "secret_file": here / settings.secret_file,
             "data_directory": here / settings.data_directory,
             "archive": _placed(settings.archive, here),
+            "https": None if settings.https is None else _in(settings.https, here),
         }
     )
+
+
+def _in(https: HttpsSettings, here: Path) -> HttpsSettings:
+    files = ("certificate_file", "key_file", "client_ca_file", "crl_file")
+    given = {name: getattr(https, name) for name in files}
+    return https.model_copy(update={name: here / path for name, path in given.items() if path is not None})
 
 
 def _placed(archive: ArchiveSettings, here: Path) -> ArchiveSettings:

@@ -10,6 +10,8 @@ import asyncio
 from typing import Protocol
 
 from broker.listeners.connection_limit import ConnectionLimit
+from broker.listeners.tls import TlsContext
+from broker.listeners.tls_accepts import HandshakeMetrics, TlsAccepts
 
 
 class Connections(Protocol):
@@ -28,7 +30,7 @@ class Connections(Protocol):
 
 
 class Listener:
-    """The listening socket of a broker, with the connections that it accepts."""
+    """The listener of one protocol, with its connections: a plain port, a TLS port, or both."""
 
     def __init__(
         self, connections: Connections, limit: ConnectionLimit, *, shutdown_timeout_s: float
@@ -37,24 +39,38 @@ class Listener:
         self._limit = limit
         self._shutdown_timeout_s = shutdown_timeout_s
         self._server: asyncio.Server | None = None
+        self._tls: TlsAccepts | None = None
 
     @property
     def port(self) -> int:
-        """The port on which the socket listens, also if ``start`` got port 0 (any free port)."""
+        """The plain port, also if ``start`` got port 0 (any free port)."""
         assert self._server is not None
         return int(self._server.sockets[0].getsockname()[1])
 
+    @property
+    def tls_port(self) -> int:
+        """The TLS port, also if port 0 was requested."""
+        assert self._tls is not None
+        return self._tls.port
+
     async def start(self, host: str, port: int) -> None:
-        """Start to accept connections. Raises ``OSError`` if the address is not available."""
+        """Start to accept connections without TLS. Raises ``OSError`` if the address is not available."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._connections.accept, host, port, backlog=1024)
+
+    async def start_tls(self, host: str, port: int, tls: TlsContext, metrics: HandshakeMetrics) -> None:
+        """Listen with TLS. Raises ``OSError`` if it cannot."""
+        accepts = TlsAccepts(self._connections.accept, self._limit, tls, metrics)
+        await accepts.start(host, port)
+        self._tls = accepts
 
     async def stop(self) -> None:
         """Stop listening, end the waits of requests, and close all connections when their requests are
         complete or the time is over.
         """
-        if self._server is not None:
-            self._server.close()
+        for each in (self._server, self._tls):
+            if each is not None:
+                each.close()
         self._limit.close_refused()
         await asyncio.sleep(0)  # received requests start before waiting ones are ended
         self._connections.end_waits()

@@ -113,7 +113,11 @@ def test_a_relative_archive_is_beside_the_settings(tmp_path: Path, given: str, f
     [
         ("RAFTLOG_BROKER__HTTP_PORT", "did you mean RAFTLOG_BROKER__HTTP__PORT?"),
         ("raftlog_http__prot", "did you mean RAFTLOG_BROKER__HTTP__PORT?"),
-        ("RAFTLOG_PORT", "did you mean RAFTLOG_BROKER__HTTP__PORT or RAFTLOG_BROKER__RPC__PORT?"),
+        (
+            "RAFTLOG_PORT",
+            "did you mean RAFTLOG_BROKER__HTTP__PORT or RAFTLOG_BROKER__HTTPS__PORT "
+            "or RAFTLOG_BROKER__RPC__PORT?",
+        ),
         ("RAFTLOG_HTTP__PORT", "did you mean RAFTLOG_BROKER__HTTP__PORT?"),
         ("RAFTLOG_PEERS__2__HOST", "did you mean RAFTLOG_BROKER__PEERS__<ID>__HOST?"),
         ("RAFTLOG_BROKER_ID", "did you mean RAFTLOG_BROKER__BROKER_ID?"),
@@ -168,3 +172,41 @@ def test_limits_of_http_have_names_and_defaults_of_settings() -> None:
         "wait_ms_max",
     }
     assert {name: limits[name] for name in shared} == {name: settings[name] for name in shared}
+
+
+HTTPS = '[https]\nport = 7443\ncertificate_file = "tls/broker.pem"\nkey_file = "/keys/broker.key"\n'
+
+
+def test_files_of_https_are_relative_to_the_settings(tmp_path: Path) -> None:
+    https = load_settings(settings_file(tmp_path, HTTPS)).https
+    assert https is not None
+    assert https.certificate_file == tmp_path / "tls/broker.pem"
+    assert https.key_file == Path("/keys/broker.key")
+    assert https.url == "https://127.0.0.1:7443"
+
+
+def test_https_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("PORT", "7444"), ("CERTIFICATE_FILE", "/a.pem"), ("KEY_FILE", "/a.key")):
+        monkeypatch.setenv(f"RAFTLOG_BROKER__HTTPS__{name}", value)
+    monkeypatch.setenv("RAFTLOG_CA_FILE", "/ca.pem")  # of clients
+    https = load_settings(settings_file(tmp_path, "")).https
+    assert https is not None
+    assert (https.port, https.key_file) == (7444, Path("/a.key"))
+
+
+@pytest.mark.parametrize(
+    ("more", "remedy"),
+    [
+        ("[http]\nenabled = false\n", "http.enabled is false and there is no"),
+        ("[https]\nport = 1\n", "https.certificate_file: Field required"),
+        (f'{HTTPS}minimum_version = "1.1"\n', "https.minimum_version: Input should be '1.2' or '1.3'"),
+        (f'{HTTPS}crl_file = "crl.pem"\n', "set client_ca_file, too"),
+        (f'{HTTPS}advertised_url = "http://log.example"\n', 'is not a URL such as "https://log.example'),
+        (f'{HTTPS}host = "192.0.2.1"\n', "https.host '192.0.2.1' is reachable from other machines"),
+        (f'insecure = true\n{HTTPS}host = "::"\n', "set https.advertised_url to the URL"),
+        (f'{HTTPS}certificate = "a.pem"\n', "did you mean https.certificate_file"),
+    ],
+)
+def test_settings_of_https_are_refused_by_name(tmp_path: Path, more: str, remedy: str) -> None:
+    with pytest.raises(InvalidRequest, match=remedy):
+        load_settings(settings_file(tmp_path, more))

@@ -1,0 +1,217 @@
+"""TLS of a listener: its certificate, the authorities of its clients, and their replacement at run time.
+
+Decides: which files make a context that may serve connections (``load``), and that the newest such context
+serves each new connection (``TlsContext``). A context that may not is refused with its reason, and the
+current one stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal
+
+from broker.settings import HttpsSettings
+from raftlog.errors import InvalidRequest
+from raftlog.extras import install_command
+
+ALPN: Final = ("http/1.1",)
+_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """The files of a context, all in PEM. ``name`` is the section of the settings, for errors."""
+
+    name: str
+    certificate_file: Path
+    """The certificate of this broker, then those of the authorities between it and the root."""
+    key_file: Path
+    client_ca_file: Path | None = None
+    """Authorities of client certificates; None: clients are asked for none."""
+    crl_file: Path | None = None
+    """Revocation lists of ``client_ca_file``, which every authority in it must have then."""
+    minimum_version: Literal["1.2", "1.3"] = "1.3"
+
+    @classmethod
+    def of(cls, settings: HttpsSettings) -> TlsFiles:
+        """Return the files of the section ``[https]``."""
+        return cls(
+            name=settings.scheme,
+            certificate_file=settings.certificate_file,
+            key_file=settings.key_file,
+            client_ca_file=settings.client_ca_file,
+            crl_file=settings.crl_file,
+            minimum_version=settings.minimum_version,
+        )
+
+    @property
+    def paths(self) -> Sequence[tuple[str, Path]]:
+        """The files by the names of their settings."""
+        named = (
+            ("certificate_file", self.certificate_file),
+            ("key_file", self.key_file),
+            ("client_ca_file", self.client_ca_file),
+            ("crl_file", self.crl_file),
+        )
+        return [(f"{self.name}.{setting}", path) for setting, path in named if path is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTls:
+    """A context that may serve connections, and when its certificate expires."""
+
+    context: ssl.SSLContext
+    expires_at: datetime
+    digest: str
+    """SHA-256 of all files, in hexadecimal: another one means that a file has changed."""
+
+
+def digest_of(files: TlsFiles) -> str:
+    """Return the digest of the files' contents. Raises ``InvalidRequest`` for a file that cannot be read."""
+    found = hashlib.sha256()
+    for setting, path in files.paths:
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise InvalidRequest(
+                f"{setting} {str(path)!r} cannot be read: {error.strerror}", field=setting
+            ) from None
+        found.update(len(data).to_bytes(8, "big") + data)
+    return found.hexdigest()
+
+
+def load(files: TlsFiles, now: datetime) -> LoadedTls:
+    """Load a context for servers from the files.
+
+    Raises ``InvalidRequest``, which names the setting: a file that cannot be read or is not PEM, a key of
+    another certificate, a certificate that has expired or is not valid yet, a chain whose certificates do
+    not sign each other, an authority of clients without a revocation list while ``crl_file`` is set.
+    """
+    digest = digest_of(files)
+    expires_at = _check_certificates(files, now)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _VERSIONS[files.minimum_version]
+    context.set_alpn_protocols(ALPN)
+    try:
+        context.load_cert_chain(files.certificate_file, files.key_file, password=_refuse_password)
+    except (ssl.SSLError, OSError, ValueError) as error:
+        raise _refused(files, "key_file", files.key_file, _why(error)) from None
+    if files.client_ca_file is not None:
+        context.verify_mode = ssl.CERT_OPTIONAL
+        _trust(context, files, "client_ca_file", files.client_ca_file)
+        if files.crl_file is not None:
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+            _trust(context, files, "crl_file", files.crl_file)
+    return LoadedTls(context, expires_at, digest)
+
+
+def _trust(context: ssl.SSLContext, files: TlsFiles, setting: str, path: Path) -> None:
+    before = context.cert_store_stats()
+    try:
+        context.load_verify_locations(path)
+    except (ssl.SSLError, OSError) as error:
+        raise _refused(files, setting, path, _why(error)) from None
+    kind = "crl" if setting == "crl_file" else "x509_ca"
+    if context.cert_store_stats()[kind] == before[kind]:
+        what = "revocation list" if kind == "crl" else "certificate of an authority (CA:TRUE)"
+        raise _refused(files, setting, path, f"it has no {what} in PEM")
+
+
+def _refuse_password() -> bytes:
+    raise ValueError("the key is encrypted, and a broker asks nobody for a password; use a file without one")
+
+
+def _why(error: Exception) -> str:
+    reason = getattr(error, "reason", None)
+    if reason == "KEY_VALUES_MISMATCH":
+        return "it is the key of another certificate than certificate_file"
+    if isinstance(error, ssl.SSLError):
+        return f"it is not what is expected in PEM ({reason or error})"
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _refused(files: TlsFiles, setting: str, path: Path, why: str) -> InvalidRequest:
+    return InvalidRequest(f"{files.name}.{setting} {str(path)!r}: {why}", field=f"{files.name}.{setting}")
+
+
+def _check_certificates(files: TlsFiles, now: datetime) -> datetime:
+    """Check the dates and the order of the chain; return when its first certificate to expire does so."""
+    try:
+        from cryptography import x509
+        from cryptography.exceptions import InvalidSignature
+    except ModuleNotFoundError:
+        raise InvalidRequest(
+            f"TLS needs the package cryptography: {install_command('server', 'security')}", field=files.name
+        ) from None
+    path = files.certificate_file
+    try:
+        chain = x509.load_pem_x509_certificates(path.read_bytes())
+    except ValueError:
+        raise _refused(files, "certificate_file", path, "it has no certificate in PEM") from None
+    for certificate in chain:
+        whose = certificate.subject.rfc4514_string() or "without a subject"
+        begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        if now < begins:
+            why = f"the certificate {whose} is not valid before {begins:%Y-%m-%d %H:%M} UTC; check the clock"
+            raise _refused(files, "certificate_file", path, why)
+        if now >= ends:
+            why = f"the certificate {whose} expired at {ends:%Y-%m-%d %H:%M} UTC; renew it"
+            raise _refused(files, "certificate_file", path, why)
+    for certificate, issuer in itertools.pairwise(chain):
+        try:
+            certificate.verify_directly_issued_by(issuer)
+        except (InvalidSignature, ValueError, TypeError):
+            why = (
+                f"the certificate {issuer.subject.rfc4514_string()} did not sign the certificate before it; "
+                "the broker's own comes first, then its authority, and so on"
+            )
+            raise _refused(files, "certificate_file", path, why) from None
+    return min(certificate.not_valid_after_utc for certificate in chain)
+
+
+class TlsContext:
+    """The context of new connections: the newest that was loaded. The files may change at any time."""
+
+    def __init__(self, files: TlsFiles, loaded: LoadedTls) -> None:
+        """``loaded`` are these files."""
+        self._files = files
+        self._loaded = loaded
+        self.failure: str | None = None
+        """Why the files as they are now are not used; None while the newest are."""
+
+    @classmethod
+    def of(cls, files: TlsFiles) -> TlsContext:
+        """Load the files. Raises ``InvalidRequest`` as ``load`` does."""
+        return cls(files, load(files, datetime.now(UTC)))
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The context for a connection that is accepted now."""
+        return self._loaded.context
+
+    @property
+    def expires_at(self) -> datetime:
+        """When the certificate in use expires."""
+        return self._loaded.expires_at
+
+    def reload(self, now: datetime) -> bool:
+        """Load the files again if they have changed; whether they had.
+
+        Raises ``InvalidRequest`` as ``load`` does: the context stays, and ``failure`` says why.
+        """
+        try:
+            if digest_of(self._files) == self._loaded.digest:
+                self.failure = None
+                return False
+            self._loaded = load(self._files, now)
+        except InvalidRequest as error:
+            self.failure = str(error)
+            raise
+        self.failure = None
+        return True
