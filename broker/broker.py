@@ -433,6 +433,7 @@ class Broker:
             broker_id=self.node_id,
             incarnation=uuid.UUID(int=self._environment.rng.getrandbits(128)).hex,
             http_url=self._http_url,
+            https_url=self.settings.https_url,
             rpc_host=mine.host,
             rpc_port=mine.port,
             rack=self.settings.rack,

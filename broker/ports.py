@@ -335,7 +335,12 @@ class Services:
         """The setting ``max.message.bytes`` of a topic."""
         return int(topic.config.get("max.message.bytes", DEFAULTS["max.message.bytes"]))
 
-    def http_address(self, broker: NodeId | None) -> str | None:
-        """Return ``host:port`` of a broker's HTTP listener; None if the broker is unknown."""
+    def url_of(self, broker: NodeId | None, scheme: str) -> str | None:
+        """The URL of a broker's listener of ``http`` or ``https``; None where the broker has none."""
         info = None if broker is None else self.controller.image.brokers.get(broker)
-        return None if info is None else info.http_url.partition("//")[2].rstrip("/")
+        return None if info is None else info.url(scheme)
+
+    def address_of(self, broker: NodeId | None, scheme: str) -> str | None:
+        """``host:port`` of this listener."""
+        url = self.url_of(broker, scheme)
+        return None if url is None else url.partition("//")[2].rstrip("/")

@@ -104,7 +104,9 @@ def _leaders(server: str, topic: str, partitions: int | None) -> list[tuple[int,
         for _ in range(100):
             urls = {broker.broker_id: broker.http for broker in client.brokers.list()}
             found = client.topics.partitions(topic)
-            leaders = [(each.partition, urls[each.leader]) for each in found if each.leader in urls]
+            leaders = [
+                (each.partition, url) for each in found if each.leader and (url := urls.get(each.leader))
+            ]
             if len(leaders) == len(found):
                 return leaders
             time.sleep(0.1)

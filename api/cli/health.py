@@ -76,10 +76,15 @@ class Health:
             "problems": self.problems,
         }
 
-    def add_broker(self, broker: int, url: str, told: BrokerHealth | None) -> None:
+    def add_broker(self, broker: int, url: str | None, told: BrokerHealth | None) -> None:
         """Note the problems of a broker that is alive. ``told`` is its own report of its health, None if it
         does not answer.
         """
+        if url is None:
+            self.problems.append(
+                f"broker {broker} has no listener of the scheme in use: its health is unknown"
+            )
+            return
         if told is None:
             self.problems.append(f"broker {broker} is alive but does not answer at {url}")
             return
@@ -170,7 +175,7 @@ class Health:
 def examine(ask: Reading) -> Health:
     """Ask the cluster for all brokers and all partitions, and find the problems."""
     brokers = ask(ask.brokers.list())
-    told = {broker.broker_id: _told(broker.http) for broker in brokers if broker.alive}
+    told = {each.broker_id: _told(each.http) for each in brokers if each.alive}
     down = [broker.broker_id for broker in brokers if not broker.alive]
     missed = [broker.broker_id for broker in brokers if not broker.alive and not broker.decommissioned]
     rows: list[Row] = [
@@ -203,8 +208,10 @@ def examine(ask: Reading) -> Health:
     return found
 
 
-def _told(url: str) -> BrokerHealth | None:
+def _told(url: str | None) -> BrokerHealth | None:
     """Ask a broker for its health, whether it is ready or not; None if it does not answer."""
+    if url is None:
+        return None
     try:
         with closing(opened(url, _TIMEOUT_S)) as http:
             answer = answer_of(http, health.READY.path, _TIMEOUT_S)

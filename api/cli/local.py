@@ -91,7 +91,7 @@ def serve(
         if log_format is not None:
             settings = settings.model_copy(update={"log_format": log_format})
         if is_json():
-            write_json_line({"broker": settings.broker_id, "http": settings.http_url})
+            write_json_line({"broker": settings.broker_id, "http": settings.http_url or settings.https_url})
         if with_stdin:
             stop_with_stdin()
         code = run(settings)

@@ -208,15 +208,18 @@ def _with_tls(host: str, port: int | None, timeout_s: float) -> HTTPConnection:
     """Create a TLS connection, also if ``http.client`` was imported without TLS: brokers may advertise https
     addresses.
     """
-    import ssl
     from http.client import HTTPConnection
+
+    from raftlog.client.tls import Tls
+
+    context = Tls.from_env().load()
 
     class Connection(HTTPConnection):
         default_port = 443
 
         def connect(self) -> None:
             super().connect()
-            self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.host)
+            self.sock = context.wrap_socket(self.sock, server_hostname=self.host)
 
     return Connection(host, port, timeout=timeout_s)
 

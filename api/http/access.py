@@ -95,7 +95,7 @@ class Access:
             self._hosts.add(host)
             return
         brokers = self._controller.image.brokers.values()
-        if name not in names_of(broker.http_url for broker in brokers):
+        if name not in names_of(url for broker in brokers for url in (broker.http_url, broker.https_url)):
             raise MisdirectedRequest(
                 f"Host {host[:100]!r} is not a name of this broker; add it to the setting http.allowed_hosts"
             )

@@ -28,9 +28,15 @@ def redirect_to_leader(call: Call, target: TopicPartition) -> web.Response | Non
     leader = services.gateway.leader_of(target)
     if route == "forward" or leader == services.broker_id:
         return None
-    address = services.http_address(leader)
-    if address is None:
-        raise NoLeader(f"{target} is electing a leader", topic=target.topic, partition=target.partition)
+    scheme = call.request.scheme
+    url, address = services.url_of(leader, scheme), services.address_of(leader, scheme)
+    if url is None:
+        why = (
+            f"{target} is electing a leader"
+            if leader is None
+            else f"broker {leader} leads {target} and has no {scheme} listener; send route=forward"
+        )
+        raise NoLeader(why, topic=target.topic, partition=target.partition)
     if route == "none":
         raise NotLeader(
             f"broker {leader} at {address} leads {target}, not this broker ({services.broker_id})",
@@ -39,4 +45,4 @@ def redirect_to_leader(call: Call, target: TopicPartition) -> web.Response | Non
             topic=target.topic,
             partition=target.partition,
         )
-    return web.Response(status=307, headers={"Location": f"http://{address}{call.request.path_qs}"})
+    return web.Response(status=307, headers={"Location": url.rstrip("/") + call.request.path_qs})

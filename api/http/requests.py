@@ -42,6 +42,10 @@ class Request(Protocol):
         """The method, in capitals."""
 
     @property
+    def scheme(self) -> str:
+        """``https`` for a connection with TLS, else ``http``."""
+
+    @property
     def path(self) -> str:
         """The decoded path, without the query."""
 

@@ -190,7 +190,7 @@ class Call:
 
     def _leader_address(self, target: TopicPartition) -> str | None:
         try:
-            return self.services.http_address(self.services.gateway.leader_of(target))
+            return self.services.address_of(self.services.gateway.leader_of(target), self.request.scheme)
         except RaftlogError:
             return None  # the topic was deleted during the request
 

@@ -130,8 +130,7 @@ async def get_controller(call: Call) -> web.StreamResponse:
     leader = controller.leader
     if leader is None:
         raise NoLeader("no controller is active; one is being elected")
-    info = controller.image.brokers.get(leader)
-    url = None if info is None else info.http_url
+    url = call.services.url_of(leader, call.request.scheme)
     refused = await _refused(controller)
     return json_response(bodies.ControllerDescription(leader, url, controller.image.version, refused))
 
@@ -155,7 +154,7 @@ async def create_producer(call: Call) -> web.StreamResponse:
 def _body(call: Call, broker: BrokerInfo, image: MetadataImage | None = None) -> bodies.BrokerDescription:
     return bodies.BrokerDescription(
         broker.broker_id,
-        broker.http_url,
+        broker.url(call.request.scheme),
         broker.rack,
         broker.alive,
         broker.draining,

@@ -61,10 +61,8 @@ async def get_coordinator(call: Call) -> web.StreamResponse:
     """Return the broker that coordinates a group, also for a group that does not exist yet."""
     timeout_ms = call.services.limits.control_timeout_ms
     partition, broker = await call.services.groups.coordinator(name_of(call, "group"), timeout_ms=timeout_ms)
-    address = call.services.http_address(broker)
-    return json_response(
-        wire.CoordinatorDescription(partition, broker, None if address is None else f"http://{address}")
-    )
+    url = call.services.url_of(broker, call.request.scheme)
+    return json_response(wire.CoordinatorDescription(partition, broker, url))
 
 
 async def list_rebalances(call: Call) -> web.StreamResponse:

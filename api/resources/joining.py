@@ -19,7 +19,8 @@ from raftlog.wire.joining import AdmitBroker, BrokerAddress, BrokerAdmitted, Iss
 async def create_join_token(call: Call) -> web.StreamResponse:
     """Issue a token with which a broker can join."""
     services, image = call.services, await call.metadata()
-    urls = [each.http_url for each in image.brokers.values() if each.alive and not each.decommissioned]
+    in_use = [each for each in image.brokers.values() if each.alive and not each.decommissioned]
+    urls = [url for each in in_use if (url := each.url(call.request.scheme)) is not None]
     text, token = services.join_tokens.issue(image.cluster_id, urls, services.clock.wall_ms(), services.rng)
     return json_response(IssuedJoinToken(text, token.expires_at), 201)
 

@@ -76,7 +76,7 @@ async def read_at_once(
         return await (gateway or call.services.gateway).fetch(target, request)
     except NotLeader as error:
         leader = call.services.gateway.leader_of(target)
-        error.with_details(leader=leader, leader_http=call.services.http_address(leader))
+        error.with_details(leader=leader, leader_http=call.services.address_of(leader, call.request.scheme))
         raise
     except OffsetOutOfRange as error:
         if isinstance(request.position, int):

@@ -185,7 +185,7 @@ class RemoteCluster(ClusterView):
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._entrances = [url.rstrip("/") for url in urls]
-        super().__init__({row.broker_id: row.http for row in self._rows()})
+        super().__init__({row.broker_id: row.http for row in self._rows() if row.http is not None})
         if not self.brokers:
             raise ClusterFailed(f"the cluster at {urls[0]} has no brokers yet")
 

@@ -100,7 +100,7 @@ def _lowest_free(image: MetadataImage) -> NodeId:
 
 def _share_an_address(other: BrokerInfo, command: AdmitBroker) -> bool:
     ours = command.rpc_host, command.rpc_port
-    return (other.rpc_host, other.rpc_port) == ours or other.http_url == command.http_url
+    return (other.rpc_host, other.rpc_port) == ours or command.http_url in (other.http_url, other.https_url)
 
 
 def _address(broker: BrokerInfo) -> str:

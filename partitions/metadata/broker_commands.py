@@ -58,6 +58,7 @@ def register(image: MetadataImage, command: RegisterBroker, version: int) -> App
         broker_id=command.broker_id,
         incarnation=command.incarnation,
         http_url=command.http_url,
+        https_url=command.https_url,
         rpc_host=command.rpc_host,
         rpc_port=command.rpc_port,
         rack=command.rack,

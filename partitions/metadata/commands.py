@@ -36,6 +36,7 @@ class RegisterBroker(msgspec.Struct, frozen=True, array_like=True, tag="register
     disk_id: str = ""
     replaces: str = ""  # the registered incarnation at the time of the request
     feature_level: int = 1  # that its release supports; not stored
+    https_url: str = ""
 
 
 class FenceBroker(msgspec.Struct, frozen=True, array_like=True, tag="fence_broker"):

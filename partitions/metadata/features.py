@@ -29,7 +29,10 @@ targets are kept until a later target is reached, so that an unsafe recovery may
 Level 3 removed brokers without keeping targets; no release had level 3.
 """
 
-NEWEST: Final = 4
+HTTPS: Final = 5
+"""Feature level that URLs of TLS listeners in the metadata need (``registration``)."""
+
+NEWEST: Final = 5
 """Highest feature level that this release supports."""
 
 

@@ -32,6 +32,11 @@ class BrokerInfo:
     disk_id: str = ""  # changes whenever its data folder starts empty
     decommissioned: bool = False  # its replicas move to other brokers; always together with ``draining``
     admission_id: str = ""  # of the request that let it join; empty for the first brokers of the cluster
+    https_url: str = ""  # of its TLS listener; each of the two URLs is empty without its listener
+
+    def url(self, scheme: str) -> str | None:
+        """The URL of the listener of ``http`` or ``https``; None where the broker has no such listener."""
+        return (self.https_url if scheme == "https" else self.http_url) or None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

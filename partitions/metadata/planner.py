@@ -30,7 +30,7 @@ from partitions.metadata.commands import (
     StartPlan,
 )
 from partitions.metadata.decommissioning import check_decommission, check_drain
-from partitions.metadata.features import check_broker
+from partitions.metadata.features import HTTPS, check_broker, check_feature
 from partitions.metadata.forgetting import check_forget, check_not_removed
 from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas, check_recovery, find_topic, plan_move
@@ -114,9 +114,11 @@ def plan(
             return check_forget(request, image)
         case AdmitBroker():
             return check_admission(request, image)
-        case RegisterBroker(broker_id, feature_level=level):
+        case RegisterBroker(broker_id, http_url=url, feature_level=level):
             check_not_removed(image, broker_id)
             check_broker(image, broker_id, level)
+            if not url:  # with TLS alone, which an older release does not expect
+                check_feature(image, HTTPS)
             return request
         case StartPlan():
             return check_plan(request, image)

@@ -14,8 +14,9 @@ from msgspec import structs
 
 from partitions.metadata.active import ControllerSettings
 from partitions.metadata.commands import RegisterBroker
+from partitions.metadata.features import HTTPS
 from partitions.metadata.forgetting import removed_for_good
-from partitions.metadata.image import MetadataImage
+from partitions.metadata.image import BrokerInfo, MetadataImage
 from partitions.metadata.shown_image import ShownImage
 from raftlog.errors import RaftlogError
 from raftlog.node.group_host import GroupHost
@@ -41,11 +42,7 @@ class Registration:
     def is_registered(self) -> bool:
         """Whether the metadata here shows this incarnation of this broker, with its addresses."""
         shown = self._shown.image.brokers.get(self.wanted.broker_id)
-        mine = self.wanted
-        return shown is not None and (
-            (shown.incarnation, shown.http_url, shown.rpc_host, shown.rpc_port, shown.rack, shown.disk_id)
-            == (mine.incarnation, mine.http_url, mine.rpc_host, mine.rpc_port, mine.rack, mine.disk_id)
-        )
+        return shown is not None and _shown(shown) == _shown(self._at_level(self._shown.image))
 
     @property
     def is_superseded(self) -> bool:
@@ -102,8 +99,25 @@ class Registration:
         delayed.
         """
         shown = image.brokers.get(self._host.node_id)
-        return structs.replace(self.wanted, replaces="" if shown is None else shown.incarnation)
+        return structs.replace(self._at_level(image), replaces="" if shown is None else shown.incarnation)
+
+    def _at_level(self, image: MetadataImage) -> RegisterBroker:
+        """The registration at the feature level of ``image``: below ``HTTPS`` without the URL with TLS."""
+        return self.wanted if image.feature_level >= HTTPS else structs.replace(self.wanted, https_url="")
 
     def _image_changed(self, image: MetadataImage) -> None:
         self._was_registered |= self.is_registered
         self.look_again()
+
+
+def _shown(broker: BrokerInfo | RegisterBroker) -> tuple[object, ...]:
+    """The fields of a registration that the metadata show."""
+    return (
+        broker.incarnation,
+        broker.http_url,
+        broker.https_url,
+        broker.rpc_host,
+        broker.rpc_port,
+        broker.rack,
+        broker.disk_id,
+    )

@@ -513,7 +513,7 @@ class BrokerDescription(Answer):
     """One broker."""
 
     broker_id: int
-    http: str
+    http: str | None
     rack: str | None
     alive: bool
     draining: bool

@@ -67,8 +67,9 @@ class ControlledBroker(SimulatedBroker):
         super().__init__(place, directory, SETTINGS, repairs=False)
         node_id = place.node_id
         life, http = f"life-{place.life}", f"http://127.0.0.1:{7000 + node_id}"
+        disk_id, https = self.registry.disk_id, f"https://127.0.0.1:{8000 + node_id}"
         registration = RegisterBroker(
-            node_id, life, http, "127.0.0.1", 9000 + node_id, rack, self.registry.disk_id
+            node_id, life, http, "127.0.0.1", 9000 + node_id, rack, disk_id, https_url=https
         )
         rng = random.Random(f"ids {node_id} {place.life}")
         self.has_joined = node_id not in place.nodes

@@ -514,7 +514,15 @@ async def test_the_feature_level_rises_after_the_last_broker(cluster: Controlled
         cluster.settings_of[node] = settings()
         await cluster.restart(node)
         await cluster.registered()
+        assert {info.https_url for info in newest(cluster).brokers.values()} == {""}, "it would be dropped"
     await eventually(lambda: newest(cluster).feature_level == NEWEST, within_s=60)
+    await eventually(
+        lambda: (
+            [info.https_url for info in newest(cluster).brokers.values()]
+            == [f"https://127.0.0.1:{8000 + node}" for node in newest(cluster).brokers]
+        ),
+        within_s=10,
+    )
     cluster.settings_of[NodeId(3)] = settings(feature_level=1)
     await cluster.stop(NodeId(3))
     await cluster.start(NodeId(3))

@@ -34,11 +34,11 @@ from partitions.metadata.commands import (
     decode,
     encode,
 )
-from partitions.metadata.features import NEWEST
+from partitions.metadata.features import HTTPS, NEWEST
 from partitions.metadata.image import MetadataImage, PlannedMove
 from partitions.metadata.machine import decode_image, encode_image
 from partitions.metadata.planner import PlannerLimits, plan
-from raftlog.errors import InvalidRequest, InvariantViolated
+from raftlog.errors import Conflict, InvalidRequest, InvariantViolated
 from raftlog.records.batch import check_batch
 from raftlog.records.reader import read_records
 from raftlog.types import GroupId, NodeId, Offset
@@ -142,6 +142,13 @@ def test_a_broker_below_the_level_is_refused_with_the_remedy() -> None:
         plan(old, at_level(2), PlannerLimits())
     new = structs.replace(old, feature_level=2)
     assert plan(new, at_level(2), PlannerLimits()) == new
+
+
+def test_a_broker_without_a_plain_listener_needs_the_level_of_https() -> None:
+    secured = structs.replace(register(4), http_url="", feature_level=NEWEST, https_url="https://b4:7443")
+    with pytest.raises(Conflict, match=f"needs feature level {HTTPS}, but the cluster has {HTTPS - 1}"):
+        plan(secured, at_level(HTTPS - 1), PlannerLimits())
+    assert plan(secured, at_level(HTTPS), PlannerLimits()) == secured
 
 
 def test_the_snapshot_has_the_level_as_its_format() -> None:
