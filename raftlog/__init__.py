@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from raftlog.client.messages import Chunk, Message
     from raftlog.client.receipts import BlockingPendingReceipt as PendingReceipt
     from raftlog.client.receipts import Durability, Receipt
+    from raftlog.client.tls import Tls
     from raftlog.client.worker.options import Backoff
     from raftlog.records.builder import Record
     from raftlog.types import TopicPartition
@@ -231,6 +232,7 @@ __all__ = [
     "Schedules",
     "StaleGeneration",
     "StorageFull",
+    "Tls",
     "TopicConfig",
     "TopicDependents",
     "TopicDescription",
@@ -289,6 +291,7 @@ _LATER = {
         "PendingReceipt",
         "Receipt",
     ),
+    "client.tls": ("Tls",),
     "client.worker.options": ("Backoff",),
     "records.builder": ("Record",),
     "types": ("TopicPartition",),

@@ -46,6 +46,7 @@ from raftlog.client.receipts import Receipt
 from raftlog.client.schedules import AsyncSchedules
 from raftlog.client.session import Session
 from raftlog.client.settings import settings_of
+from raftlog.client.tls import Tls
 from raftlog.client.transactions import AsyncTransactions
 from raftlog.client.worker.calls import Calls, CoroutineCalls, check_function
 from raftlog.client.worker.options import WorkerSettings, worker_options
@@ -64,6 +65,7 @@ class AsyncClient:
     enough. ``request_timeout`` bounds one request, ``retry_timeout`` a call with all its retries. With a
     ``rack`` the client's readers read from the replica in that rack, as long as the replica knows all records
     that were committed ``max_staleness`` ago (10 s by default). Otherwise they read from the leader.
+    ``tls`` has the files for ``https://`` URLs; by default the environment names them (``RAFTLOG_CA_FILE``).
     ``environment`` is for simulators: the clock, the randomness, the connections and the threads of this
     client.
     """
@@ -76,14 +78,17 @@ class AsyncClient:
         retry_timeout: Duration = "30s",
         rack: str | None = None,
         max_staleness: Duration | None = None,
+        tls: Tls | None = None,
         environment: Environment | None = None,
     ) -> None:
         self._environment = environment or Environment()
+        self._tls = tls
         self._session = Session(
             broker_urls(url),
             environment=self._environment,
             request_timeout_s=positive_seconds("request_timeout", request_timeout),
             retry_timeout_s=positive_seconds("retry_timeout", retry_timeout),
+            tls=tls,
         )
         self._metadata = Metadata(self._session)
         self._place = reader_place(rack, max_staleness)
@@ -306,6 +311,7 @@ class AsyncClient:
                 environment=self._environment,
                 request_timeout=timedelta(seconds=self._session.request_timeout_s),
                 retry_timeout=timedelta(seconds=self._session.retry_timeout_s),
+                tls=self._tls,
                 **({} if place is None else place.options),
             )
         return self._portal, self._second

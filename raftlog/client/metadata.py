@@ -9,7 +9,7 @@ All callers that wait for a topic share one request. Entries may be stale, which
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -118,7 +118,7 @@ class Metadata:
             return
         address = error.details.get("leader_http")
         if isinstance(error, NotLeader) and isinstance(address, str) and partition < view.partition_count:
-            view.leaders[partition] = address if "://" in address else f"http://{address}"
+            view.leaders[partition] = f"{self._session.scheme}://{address.rpartition('//')[2]}"
             view.terms[partition] = UNKNOWN_TERM
         elif isinstance(error, _DOUBTFUL):
             view.is_suspect = True
@@ -154,15 +154,15 @@ class Metadata:
         found = await session.all_items(
             brokers.LIST, retry_timeout_s=TIMEOUT_S, attempt_timeout_s=ATTEMPT_TIMEOUT_S
         )
-        urls = {broker.broker_id: broker.http.rstrip("/") for broker in found}
-        session.learn_brokers([urls[broker.broker_id] for broker in found if broker.alive])
+        urls = {broker.broker_id: url for broker in found if (url := session.url_of(broker.http)) is not None}
+        session.learn_brokers([urls[one.broker_id] for one in found if one.alive and one.broker_id in urls])
         view = TopicView(
             name,
             [None if one.leader is None else urls.get(one.leader) for one in partitions],
             [one.leader_epoch for one in partitions],
             session.clock.monotonic(),
             session.metadata_version,
-            [_by_rack(one, found) for one in partitions],
+            [_by_rack(one, found, urls) for one in partitions],
             decommissioned=sum(one.state != "active" for one in partitions),
         )
         self._topics[name] = view
@@ -174,10 +174,18 @@ class Metadata:
 
 
 def _by_rack(
-    partition: bodies.PartitionDescription, registered: Sequence[bodies.BrokerDescription]
+    partition: bodies.PartitionDescription,
+    registered: Sequence[bodies.BrokerDescription],
+    urls: Mapping[int, str],
 ) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for broker in registered:
-        if broker.rack is not None and broker.alive and broker.broker_id in partition.in_sync:
-            found.setdefault(broker.rack, []).append(broker.http.rstrip("/"))
+        url = urls.get(broker.broker_id)
+        if (
+            broker.rack is not None
+            and url is not None
+            and broker.alive
+            and broker.broker_id in partition.in_sync
+        ):
+            found.setdefault(broker.rack, []).append(url)
     return found

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypedDict, TypeVar
 
 from raftlog.acks import acks_word
 from raftlog.client.delivery import of_producer
+from raftlog.client.tls import Tls
 from raftlog.records.codecs import Codec
 from raftlog.units import duration_ms
 from raftlog.wire.limits import REPLICAS_MAX
@@ -85,6 +86,8 @@ class PlaceSettings(TypedDict, total=False):
 
 class ClientSettings(TimeoutSettings, PlaceSettings, total=False):
     """Options of ``Client`` and ``Client.from_url``."""
+
+    tls: Tls | None  # None: the files that the environment names; for https:// URLs
 
 
 class TagSettings(TypedDict, total=False):
@@ -225,12 +228,17 @@ def broker_urls(url: str | Sequence[str]) -> tuple[str, ...]:
     """The HTTP addresses of ``raftlog://host:port,host:port``, of an ``http://`` URL, or of a list of these.
 
     The first part may omit its scheme, and every part its port. In a text, a part without a scheme has the
-    scheme of the previous part, so that brokers after an ``https://`` URL are never asked without TLS.
+    scheme of the previous part. Raises ``ValueError``, also for URLs with and without TLS together: a client
+    that uses TLS never sends a request without TLS.
     """
     parts = _with_schemes(url.split(",")) if isinstance(url, str) else [*url]
     found = [_broker_url(part) for part in parts]
     if not found:
         raise ValueError("url: name at least one broker, such as raftlog://localhost:7070")
+    if len({each.partition("://")[0] for each in found}) > 1:
+        raise ValueError(
+            f"url: {', '.join(found)} are with and without TLS; give all of them https://, or none"
+        )
     return tuple(dict.fromkeys(found))
 
 

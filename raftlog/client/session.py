@@ -27,6 +27,7 @@ from raftlog.client.logs import client_logger
 from raftlog.client.replies import Reply, error_of, tls_failure, without_http
 from raftlog.client.retries import pause_s
 from raftlog.client.single_attempt import single_attempt, was_never_sent
+from raftlog.client.tls import ClientContext, Tls
 from raftlog.client.values import encode_json
 from raftlog.errors import (
     ConnectionLost,
@@ -65,10 +66,13 @@ class Session(Asking):
         environment: Environment,
         request_timeout_s: float,
         retry_timeout_s: float,
+        tls: Tls | None = None,
     ) -> None:
         self._urls = deque(urls)  # the next address to use comes first
         self._given_urls = tuple(urls)
+        self.scheme = "https" if self._given_urls[0].startswith("https:") else "http"
         self.clock = environment.clock
+        self._tls = ClientContext(tls or Tls.from_env(), self.clock.monotonic)
         self.rng = environment.rng
         self._connector = environment.connector
         self.request_timeout_s = request_timeout_s
@@ -85,6 +89,12 @@ class Session(Asking):
     def given_urls(self) -> tuple[str, ...]:
         """The addresses that this client was given."""
         return self._given_urls
+
+    def url_of(self, advertised: str | None) -> str | None:
+        """The URL that a broker advertises; None if a client with TLS would have to send without TLS."""
+        if advertised is None or (self.scheme == "https" and not advertised.startswith("https://")):
+            return None
+        return advertised.rstrip("/")
 
     @property
     def is_open(self) -> bool:
@@ -174,6 +184,8 @@ class Session(Asking):
         if http is None:
             raise NotSent("the client is not open: use it as an async with block, or call open")
         self.check_loop()
+        if self.url_of(url) is None:
+            raise NotSent(f"{url} has no TLS, and a client with an https:// URL sends no request without TLS")
         sent_headers = {"Accept": accept}
         if transaction is not None:
             sent_headers[headers.TRANSACTION] = transaction
@@ -193,6 +205,7 @@ class Session(Asking):
             headers=sent_headers,
             timeout=timeout,
             allow_redirects=False,
+            ssl=self._tls.current() if url.startswith("https:") else True,
         )
         try:
             async with request as response:
