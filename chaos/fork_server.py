@@ -7,6 +7,7 @@ another program before its own, or a variable that is read before Python runs, i
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import subprocess
@@ -75,4 +76,7 @@ def _run(arguments: list[str], environment: dict[str, str], log: str) -> None:
     os.close(output)
     sys.argv = [COMMAND[-1], *arguments]
     stacks.show_on_signal()
-    main()
+    try:
+        main()
+    finally:
+        logging.shutdown()  # a fork of multiprocessing ends without it, and its last lines would be lost
