@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import random
 import signal
@@ -19,12 +20,14 @@ from prometheus_client import PlatformCollector, ProcessCollector
 
 from api.app import RequestPipeline
 from api.connections.http_connections import HttpConnections
-from api.stop_signals import stop_signals
+from api.stop_signals import Terminal, stop_signals
 from broker.archived_reads import Archive, open_archive
 from broker.broker import Broker, BrokerEnvironment, syncs_of_process
 from broker.cluster_files import read_secret
 from broker.listeners.connection_limit import ConnectionLimit
 from broker.listeners.listener import Listener
+from broker.listeners.tls import TlsContext, TlsFiles
+from broker.listeners.tls_reloads import TlsReloads
 from broker.process import freed_memory
 from broker.process.descriptors import Descriptors, share_out
 from broker.process.log_queue import LogLines
@@ -76,6 +79,7 @@ def run_in(settings: BrokerSettings, equip: Equip) -> int:
         secret = read_secret(settings.secret_file)
         location = settings.archive.location
         archive = None if location is None else open_archive(location)
+        tls = None if settings.https is None else TlsContext.of(TlsFiles.of(settings.https))
         directory = DataDirectory.open(
             str(settings.data_directory), cluster_id=settings.cluster_id, node_id=NodeId(settings.broker_id)
         )
@@ -84,7 +88,7 @@ def run_in(settings: BrokerSettings, equip: Equip) -> int:
         return 1
     syncs = syncs_of_process()  # its threads and its place in the kernel live as long as the process
     try:
-        while _run_loop(_serve(settings, secret, descriptors, syncs, equip, archive)):
+        while _run_loop(_serve(settings, secret, descriptors, syncs, equip, archive, tls)):
             _log.warning("starting again")
         return 0
     except (OSError, LogCorrupt, RaftlogError) as error:
@@ -114,6 +118,7 @@ async def _serve(
     syncs: RunSyncs,
     equip: Equip,
     archive: Archive | None,
+    tls: TlsContext | None,
 ) -> bool:
     """Serve until a signal comes; return whether the broker must start again at once."""
     stop, is_older_copy = asyncio.Event(), asyncio.Event()
@@ -128,11 +133,21 @@ async def _serve(
             is_older_copy.set()
             stop.set()
 
+    terminal = Terminal()
+    reloads: TlsReloads | None = None
+
+    def hang_up() -> None:
+        """Load the TLS files again, as services do at SIGHUP; stop if the terminal has gone."""
+        if reloads is None or terminal.is_lost:
+            end()
+        else:
+            reloads.reload_soon()
+
     stops = stop_signals()
-    for (
-        number
-    ) in stops:  # the loop would remove its own handlers at its end, and a signal would then kill the process
-        signal.signal(number, lambda *_: loop.call_soon_threadsafe(end))
+    for number in stops:
+        # The loop would remove its own handlers at its end, and a signal would then kill the process.
+        act = hang_up if number == signal.SIGHUP else end
+        signal.signal(number, lambda *_, act=act: loop.call_soon_threadsafe(act))
 
     environment = equip(_environment(settings, secret, descriptors, syncs, begin_again))
     broker = Broker(settings, environment, str(settings.data_directory), settings.http_url)
@@ -143,14 +158,22 @@ async def _serve(
     pipeline = RequestPipeline(services)
     client_max = settings.limits.connections_client_max
     limit = ConnectionLimit("HTTP", descriptors.connections_max, client_max, pipeline.metrics)
-    listener = Listener(HttpConnections(pipeline, limit), limit, shutdown_timeout_s=HTTP_STOP_S)
+    age_max_s = math.inf if settings.https is None else settings.https.connection_age_max_ms / 1000
+    connections = HttpConnections(pipeline, limit, tls_age_max_s=age_max_s)
+    listener = Listener(connections, limit, shutdown_timeout_s=HTTP_STOP_S)
+    reloads = None if tls is None else TlsReloads(tls, services.registry)
     delay, returning = LoopDelay(services.registry), freed_memory.Returning()
     long_lived = LongLived(lambda: (broker.host.groups_opened, len(broker.host.groups)))
     try:
         if await _started(broker, stop):
-            await listener.start(settings.http.host, settings.http.port)
+            if settings.http.enabled:
+                await listener.start(settings.http.host, settings.http.port)
+            if settings.https is not None and tls is not None and reloads is not None:
+                await listener.start_tls(settings.https.host, settings.https.port, tls, reloads)
             long_lived.set_apart()
-            _log.info("serving %s", settings.http_url)
+            _log.info(
+                "serving %s", " and ".join(url for url in (settings.http_url, settings.https_url) if url)
+            )
             await stop.wait()
             _log.info("stopping")
             if not is_older_copy.is_set():
@@ -159,6 +182,8 @@ async def _serve(
         delay.stop()
         returning.stop()
         long_lived.stop()
+        if reloads is not None:
+            reloads.stop()
         await listener.stop()
         await services.archive.stop()
         await broker.stop()

@@ -25,6 +25,26 @@ def stop_signals() -> tuple[signal.Signals, ...]:
     return (signal.SIGTERM, signal.SIGINT, *(() if is_ignored else (signal.SIGHUP,)))
 
 
+class Terminal:
+    """The controlling terminal of this process, which may disappear. Then the kernel sends SIGHUP."""
+
+    def __init__(self) -> None:
+        self._was_there = _has_terminal()
+
+    @property
+    def is_lost(self) -> bool:
+        """True if this process had a terminal at its start and has none now."""
+        return self._was_there and not _has_terminal()
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
 _received: list[int] = []  # signals that interrupted this process in place of Ctrl-C
 _REPEATED_AFTER_S = 0.01
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from typing import Final
 
 from aiohttp import StreamReader, http_exceptions, web
@@ -27,6 +28,7 @@ HEADERS_MAX: Final = 128
 PIECE_BYTES: Final = 16 << 10
 NO_METHOD: Final = "UNKNOWN"  # aiohttp's value for unreadable requests
 
+LINGER_OLD_S: Final = 60.0  # of a response that is in progress when its connection is too old
 _LOG = logging.getLogger("raftlog.api")
 _REFUSED = (http_exceptions.HttpProcessingError, web.RequestPayloadError)
 
@@ -41,11 +43,13 @@ class AiohttpServer:
         self._server = web.Server(request_pipeline.answer, request_factory=_request)
         self._log_limit = LogLimit(asyncio.get_running_loop().time)
 
-    def accept(self) -> asyncio.Protocol:
-        """Create the protocol of a new connection."""
-        return _Connection(
+    def accept(self, closes_at: float = math.inf) -> asyncio.Protocol:
+        """Create the protocol of a connection that must close at this time of the loop."""
+        made = _Connection(
             self._request_pipeline, self._log_limit, self._server, self._keepalive_s, self._limit
         )
+        made.close_at(closes_at)
+        return made
 
     async def stop(self, timeout_s: float) -> None:
         """Complete the requests in progress within ``timeout_s``, and close all connections."""
@@ -79,6 +83,21 @@ class _Connection(web.RequestHandler):
         self._is_lost = asyncio.Event()
         self._limit = limit
         self._client = ""
+        self._age_limit: asyncio.TimerHandle | None = None
+
+    def close_at(self, time_s: float) -> None:
+        """Close the connection at a time of the loop, after the response in progress; ``LINGER_OLD_S`` later
+        also during a response, such as a stream of events.
+        """
+        if time_s < math.inf:
+            self._age_limit = asyncio.get_running_loop().call_at(time_s, self._grow_old)
+
+    def _grow_old(self) -> None:
+        if self._waiter is not None:  # it waits for a request
+            self.force_close()
+        else:
+            self.close()  # after the response
+            self._age_limit = asyncio.get_running_loop().call_later(LINGER_OLD_S, self._abort)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection for the address of its client."""
@@ -105,6 +124,8 @@ class _Connection(web.RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """End the waits for this client, which has disconnected."""
         self._is_lost.set()
+        if self._age_limit is not None:
+            self._age_limit.cancel()
         self._limit.closed(self._client)
         super().connection_lost(exc)
 

@@ -14,6 +14,7 @@ for dead.
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -57,12 +58,18 @@ class FastPathServer(OpenConnections):
     def __init__(
         self,
         application: Application,
-        fallback: Callable[[], asyncio.BaseProtocol],
+        fallback: Callable[[float], asyncio.BaseProtocol],
         keepalive_s: float,
         answers: AnswersInFlight,
         limit: ConnectionLimit,
+        tls_age_max_s: float = math.inf,
     ) -> None:
+        """``fallback`` creates the protocol of a connection that the fast path does not handle; its argument
+        is the time of the loop at which the connection must close. ``tls_age_max_s`` is the age at which a
+        connection with TLS closes.
+        """
         super().__init__(keepalive_s)
+        self.tls_age_max_s = tls_age_max_s
         self.application = application
         self.answers = answers
         self.limit = limit
@@ -83,7 +90,8 @@ class FastPathServer(OpenConnections):
             hand_over(transport, self.accept(is_exempt=True), data)
             return
         write_answer(transport, problem_response(error, instance="/", request_id=""), is_last=True)
-        transport.write_eof()
+        if transport.can_write_eof():
+            transport.write_eof()
 
 
 class FastPathConnection(asyncio.BufferedProtocol):
@@ -93,6 +101,8 @@ class FastPathConnection(asyncio.BufferedProtocol):
         self._is_exempt = is_exempt
         self.transport: asyncio.Transport | None = None
         self.remote: str | None = None
+        self.scheme = "http"
+        self._closes_at = math.inf
         self.task: asyncio.Task[None] | None = None
         self.idle_since = 0.0
         self._server = server
@@ -116,13 +126,17 @@ class FastPathConnection(asyncio.BufferedProtocol):
         )  # so that ``pause_writing`` is called whenever a part of a response is left
         address = transport.get_extra_info("peername")
         self.remote = str(address[0]) if address else None
+        now = asyncio.get_running_loop().time()
+        if transport.get_extra_info("sslcontext") is not None:
+            self.scheme = "https"
+            self._closes_at = now + self._server.tls_age_max_s
         if not self._is_exempt and (error := self._server.limit.refusal(self.remote or "")) is not None:
             refused = RefusedConnection(self._server.limit, partial(self._server.refuse, error))
             hand_over(self.transport, refused, b"")
             return
         if (connected := transport.get_extra_info("socket")) is not None:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # to detect dead clients
-        self.idle_since = asyncio.get_running_loop().time()
+        self.idle_since = now
         self._server.connections[self] = None
         self._server.limit.opened(self.remote or "")
 
@@ -253,7 +267,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
         transport = self.transport
         assert transport is not None
         self._leave_server()
-        hand_over(transport, self._server.fallback(), data)
+        hand_over(transport, self._server.fallback(self._closes_at), data)
 
     async def _serve(self, request: PlainRequest) -> None:
         try:
@@ -272,7 +286,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             return
         assert isinstance(response, web.Response)
-        self._is_last = response.keep_alive is False or self._server.is_stopping
+        self._is_last = response.keep_alive is False or self._is_ending
         self._written = response
         write_answer(transport, response, is_last=self._is_last)
         self._written = None
@@ -286,7 +300,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
         transport = self.transport
         if transport is None or transport.is_closing():
             return
-        self._is_last = self._server.is_stopping
+        self._is_last = self._is_ending
         head = head_of(answer, answer.size_bytes, is_last=self._is_last)
         self._sender = BatchSender(transport, head, answer, self._server.answers)
         is_whole = await self._sender.send()
@@ -295,6 +309,13 @@ class FastPathConnection(asyncio.BufferedProtocol):
             transport.abort()
         elif self.transport is not None:
             self._answered(request, transport)
+
+    @property
+    def _is_ending(self) -> bool:
+        """Whether the connection closes after its response: the listener stops, or the connection was too old
+        before its request.
+        """
+        return self._server.is_stopping or self.idle_since >= self._closes_at
 
     def _answered(self, request: PlainRequest, transport: asyncio.Transport) -> None:
         if request.content.missing:

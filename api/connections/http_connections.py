@@ -8,6 +8,7 @@ equal handlers.
 from __future__ import annotations
 
 import asyncio
+import math
 
 from api.app import RequestPipeline
 from api.connections.aiohttp_reader import AiohttpServer
@@ -25,11 +26,19 @@ class HttpConnections:
     read for a moment, so that the response arrives.
     """
 
-    def __init__(self, request_pipeline: RequestPipeline, limit: ConnectionLimit) -> None:
+    def __init__(
+        self, request_pipeline: RequestPipeline, limit: ConnectionLimit, *, tls_age_max_s: float = math.inf
+    ) -> None:
+        """``tls_age_max_s`` is the age at which a connection with TLS closes."""
         self._request_pipeline = request_pipeline
         self._other = AiohttpServer(request_pipeline, KEEPALIVE_S, limit)
         self._plain = FastPathServer(
-            request_pipeline, self._other.accept, KEEPALIVE_S, request_pipeline.admission.answers, limit
+            request_pipeline,
+            self._other.accept,
+            KEEPALIVE_S,
+            request_pipeline.admission.answers,
+            limit,
+            tls_age_max_s,
         )
 
     def accept(self) -> asyncio.BaseProtocol:

@@ -38,6 +38,10 @@ class Client(Protocol):
         """The address of the client."""
 
     @property
+    def scheme(self) -> str:
+        """The scheme of the client's connection."""
+
+    @property
     def transport(self) -> asyncio.Transport | None:
         """The connection of the client; None when the connection is closed."""
 
@@ -93,6 +97,11 @@ class PlainRequest:
         """The query parameters. The query of a plain request has no escapes."""
         pairs = (pair.partition("=") for pair in self.query_string.split("&"))
         return MultiDictProxy(MultiDict([(name, text) for name, _, text in pairs]))
+
+    @property
+    def scheme(self) -> str:
+        """``https`` for a connection with TLS, else ``http``."""
+        return self._client.scheme
 
     @property
     def can_read_body(self) -> bool:
