@@ -121,35 +121,8 @@ async def _serve(
     tls: TlsContext | None,
 ) -> bool:
     """Serve until a signal comes; return whether the broker must start again at once."""
-    stop, is_older_copy = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def end() -> None:
-        is_older_copy.clear()
-        stop.set()
-
-    def begin_again() -> None:
-        if not stop.is_set():
-            is_older_copy.set()
-            stop.set()
-
-    terminal = Terminal()
-    reloads: TlsReloads | None = None
-
-    def hang_up() -> None:
-        """Load the TLS files again, as services do at SIGHUP; stop if the terminal has gone."""
-        if reloads is None or terminal.is_lost:
-            end()
-        else:
-            reloads.reload_soon()
-
-    stops = stop_signals()
-    for number in stops:
-        # The loop would remove its own handlers at its end, and a signal would then kill the process.
-        act = hang_up if number == signal.SIGHUP else end
-        signal.signal(number, lambda *_, act=act: loop.call_soon_threadsafe(act))
-
-    environment = equip(_environment(settings, secret, descriptors, syncs, begin_again))
+    ending = _Ending()
+    environment = equip(_environment(settings, secret, descriptors, syncs, ending.begin_again))
     broker = Broker(settings, environment, str(settings.data_directory), settings.http_url)
     services = services_of(broker, environment.rng, archive)
     ProcessCollector(registry=services.registry)
@@ -161,11 +134,11 @@ async def _serve(
     age_max_s = math.inf if settings.https is None else settings.https.connection_age_max_ms / 1000
     connections = HttpConnections(pipeline, limit, tls_age_max_s=age_max_s)
     listener = Listener(connections, limit, shutdown_timeout_s=HTTP_STOP_S)
-    reloads = None if tls is None else TlsReloads(tls, services.registry)
+    ending.reloads = reloads = None if tls is None else TlsReloads(tls, services.registry)
     delay, returning = LoopDelay(services.registry), freed_memory.Returning()
     long_lived = LongLived(lambda: (broker.host.groups_opened, len(broker.host.groups)))
     try:
-        if await _started(broker, stop):
+        if await _started(broker, ending.asked):
             if settings.http.enabled:
                 await listener.start(settings.http.host, settings.http.port)
             if settings.https is not None and tls is not None and reloads is not None:
@@ -174,9 +147,9 @@ async def _serve(
             _log.info(
                 "serving %s", " and ".join(url for url in (settings.http_url, settings.https_url) if url)
             )
-            await stop.wait()
+            await ending.asked.wait()
             _log.info("stopping")
-            if not is_older_copy.is_set():
+            if not ending.is_older_copy:
                 await broker.drain()
     finally:
         delay.stop()
@@ -187,9 +160,48 @@ async def _serve(
         await listener.stop()
         await services.archive.stop()
         await broker.stop()
-        for number in stops:
-            signal.signal(number, signal.SIG_DFL if is_older_copy.is_set() else signal.SIG_IGN)
-    return is_older_copy.is_set()
+        ending.close()
+    return ending.is_older_copy
+
+
+class _Ending:
+    """The end of a broker: a signal asks for it, or a disk that is an older copy, after which the broker
+    starts again.
+    """
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.is_older_copy = False
+        self.reloads: TlsReloads | None = None
+        self._terminal = Terminal()
+        self._signals = stop_signals()
+        loop = asyncio.get_running_loop()
+        for number in self._signals:
+            # The loop would remove its own handlers at its end, and a signal would then kill the process.
+            act = self._hang_up if number == signal.SIGHUP else self._stop
+            signal.signal(number, lambda *_, act=act: loop.call_soon_threadsafe(act))
+
+    def begin_again(self) -> None:
+        """End because the disk is an older copy, unless the end was asked for already."""
+        if not self.asked.is_set():
+            self.is_older_copy = True
+            self.asked.set()
+
+    def close(self) -> None:
+        """Ignore further signals, or let them end the process until the broker has started again."""
+        for number in self._signals:
+            signal.signal(number, signal.SIG_DFL if self.is_older_copy else signal.SIG_IGN)
+
+    def _stop(self) -> None:
+        self.is_older_copy = False
+        self.asked.set()
+
+    def _hang_up(self) -> None:
+        """Load the TLS files again, as services do at SIGHUP; stop if the terminal was closed."""
+        if self.reloads is None or self._terminal.is_lost:
+            self._stop()
+        else:
+            self.reloads.reload_soon()
 
 
 async def _started(broker: Broker, stop: asyncio.Event) -> bool:

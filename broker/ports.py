@@ -336,11 +336,11 @@ class Services:
         return int(topic.config.get("max.message.bytes", DEFAULTS["max.message.bytes"]))
 
     def url_of(self, broker: NodeId | None, scheme: str) -> str | None:
-        """The URL of a broker's listener of ``http`` or ``https``; None where the broker has none."""
+        """Return the URL of a broker's listener for ``http`` or ``https``; None without a listener."""
         info = None if broker is None else self.controller.image.brokers.get(broker)
         return None if info is None else info.url(scheme)
 
     def address_of(self, broker: NodeId | None, scheme: str) -> str | None:
-        """``host:port`` of this listener."""
+        """Return ``host:port`` of a broker's listener for a scheme; None without a listener."""
         url = self.url_of(broker, scheme)
         return None if url is None else url.partition("//")[2].rstrip("/")

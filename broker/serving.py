@@ -63,7 +63,7 @@ def services_of(broker: Broker, rng: random.Random, archive: Archive | None = No
             wait_ms_max=limits.wait_ms_max,
             prepared_ms_max=broker.settings.transactions.prepared_ms_max,
         ),
-        own_names=names_of((settings.http.url, settings.http_url, settings.https_url)),
+        own_names=names_of(settings.urls_of_listeners),
         allowed_hosts=frozenset(settings.http.allowed_hosts),
         allowed_origins=frozenset(settings.cors.allowed_origins),
     )

@@ -110,7 +110,9 @@ class HttpsSettings(ClientListener):
 
     certificate_file: Path  # of this broker, then of the authorities between it and the root
     key_file: Path
-    client_ca_file: Path | None = None  # authorities of client certificates; None: clients are asked for none
+    client_ca_file: Path | None = (
+        None  # authorities of client certificates; None: clients need no certificate
+    )
     crl_file: Path | None = None  # revocation lists of all authorities in client_ca_file
     minimum_version: Literal["1.2", "1.3"] = "1.3"  # of TLS
     connection_age_max_ms: Annotated[int, Field(ge=1000)] = 86_400_000  # then a connection closes
@@ -378,6 +380,12 @@ class BrokerSettings(BaseSettings):
         if self.https is not None:
             found["https"] = self.https
         return found | {"rpc": self.rpc}
+
+    @property
+    def urls_of_listeners(self) -> frozenset[str]:
+        """The URLs of all listeners for clients: their addresses, and the URLs that they advertise."""
+        listeners = [each for each in self._listeners.values() if isinstance(each, ClientListener)]
+        return frozenset(url for each in listeners for url in (each.url, each.url_for_clients))
 
     @property
     def http_url(self) -> str:

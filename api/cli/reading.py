@@ -210,9 +210,9 @@ def _with_tls(host: str, port: int | None, timeout_s: float) -> HTTPConnection:
     """
     from http.client import HTTPConnection
 
-    from raftlog.client.tls import Tls
+    from raftlog.client.tls import Tls, load
 
-    context = Tls.from_env().load()
+    context = load(Tls.from_env())
 
     class Connection(HTTPConnection):
         default_port = 443

@@ -76,7 +76,7 @@ class Access:
                     "Access-Control-Allow-Origin": allowed,
                     "Access-Control-Expose-Headers": _EXPOSED,
                 }
-        if request.method not in _SAFE and not _is_same(origin, host or ""):
+        if request.method not in _SAFE and not _is_same(origin, request.scheme, host or ""):
             raise OriginNotAllowed(
                 f"a page of {origin[:100]!r} may not write to this broker; add the origin to the setting "
                 "cors.allowed_origins"
@@ -130,6 +130,10 @@ def _leads_nowhere_else(name: str) -> bool:
     return True
 
 
-def _is_same(origin: str, host: str) -> bool:
-    """True if the page came from this broker, or from the proxy that clients use for it."""
-    return origin.lower() in (f"http://{host.lower()}", f"https://{host.lower()}")
+def _is_same(origin: str, scheme: str, host: str) -> bool:
+    """True if the page came from this broker, or from a proxy with TLS that clients use for it.
+
+    A page without TLS may have been changed on its way, so it may not write with TLS.
+    """
+    schemes = {scheme, "https"}
+    return any(origin.lower() == f"{each}://{host.lower()}" for each in schemes)

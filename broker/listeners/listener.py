@@ -49,7 +49,7 @@ class Listener:
 
     @property
     def tls_port(self) -> int:
-        """The TLS port, also if port 0 was requested."""
+        """The TLS port, also if ``start_tls`` got port 0 (any free port)."""
         assert self._tls is not None
         return self._tls.port
 
@@ -59,7 +59,7 @@ class Listener:
         self._server = await loop.create_server(self._connections.accept, host, port, backlog=1024)
 
     async def start_tls(self, host: str, port: int, tls: TlsContext, metrics: HandshakeMetrics) -> None:
-        """Listen with TLS. Raises ``OSError`` if it cannot."""
+        """Start to accept connections with TLS. Raises ``OSError`` if the address is not available."""
         accepts = TlsAccepts(self._connections.accept, self._limit, tls, metrics)
         await accepts.start(host, port)
         self._tls = accepts

@@ -33,7 +33,7 @@ class TlsFiles:
     """The certificate of this broker, then those of the authorities between it and the root."""
     key_file: Path
     client_ca_file: Path | None = None
-    """Authorities of client certificates; None: clients are asked for none."""
+    """Authorities of client certificates; None if clients are asked for no certificate."""
     crl_file: Path | None = None
     """Revocation lists of ``client_ca_file``, which every authority in it must have then."""
     minimum_version: Literal["1.2", "1.3"] = "1.3"
@@ -64,12 +64,12 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class LoadedTls:
-    """A context that may serve connections, and when its certificate expires."""
+    """A TLS context that may serve connections, and the expiry of its certificate."""
 
     context: ssl.SSLContext
     expires_at: datetime
     digest: str
-    """SHA-256 of all files, in hexadecimal: another one means that a file has changed."""
+    """SHA-256 of all files, in hexadecimal; differs after a file has changed."""
 
 
 def digest_of(files: TlsFiles) -> str:
@@ -176,14 +176,14 @@ def _check_certificates(files: TlsFiles, now: datetime) -> datetime:
 
 
 class TlsContext:
-    """The context of new connections: the newest that was loaded. The files may change at any time."""
+    """The newest loaded TLS context, for new connections. The files may change at any time."""
 
     def __init__(self, files: TlsFiles, loaded: LoadedTls) -> None:
-        """``loaded`` are these files."""
+        """``loaded`` is the context of ``files``."""
         self._files = files
         self._loaded = loaded
         self.failure: str | None = None
-        """Why the files as they are now are not used; None while the newest are."""
+        """The reason why the changed files are refused; None while the newest files are in use."""
 
     @classmethod
     def of(cls, files: TlsFiles) -> TlsContext:
@@ -201,7 +201,7 @@ class TlsContext:
         return self._loaded.expires_at
 
     def reload(self, now: datetime) -> bool:
-        """Load the files again if they have changed; whether they had.
+        """Load the files again if they have changed, and return whether they had changed.
 
         Raises ``InvalidRequest`` as ``load`` does: the context stays, and ``failure`` says why.
         """

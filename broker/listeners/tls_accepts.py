@@ -39,7 +39,7 @@ class HandshakeMetrics(Protocol):
     """The metrics of handshakes."""
 
     def handshake_ended(self, outcome: str, /) -> None:
-        """A handshake is ``done`` or ``failed``; ``refused`` is one that could not begin."""
+        """Count a handshake by its outcome: ``done``, ``failed``, or ``refused`` (it could not begin)."""
 
 
 class TlsAccepts:
@@ -67,13 +67,13 @@ class TlsAccepts:
 
     @property
     def port(self) -> int:
-        """The port, also if port 0 was requested."""
+        """The port on which the sockets listen, also if ``start`` got port 0 (any free port)."""
         return int(self._sockets[0].getsockname()[1])
 
     async def start(self, host: str, port: int) -> None:
-        """Listen on all addresses of ``host``; on every address of the machine for an empty one.
+        """Listen on all addresses of the name ``host``; an empty name means all addresses of the machine.
 
-        Raises ``OSError`` if it cannot.
+        Raises ``OSError`` if an address is not available.
         """
         found = await self._loop.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -90,7 +90,7 @@ class TlsAccepts:
         self._listen()
 
     def close(self) -> None:
-        """Accept no more, and end the handshakes."""
+        """Accept no more connections, and end the handshakes."""
         if self._pause is not None:
             self._pause.cancel()
         while self._sockets:
@@ -119,7 +119,7 @@ class TlsAccepts:
             self._accepted(connected, str(address[0]))
 
     def _rest(self, lack: OSError) -> None:
-        """Accept nothing for a moment: a listening socket stays readable while descriptors lack."""
+        """Accept no connection for ``PAUSE_S``: a listening socket stays readable while descriptors lack."""
         if self._log_limit.left_out("lack") is not None:
             _log.warning("no connection is accepted for %s s: %s", PAUSE_S, lack)
         for listening in self._sockets:
@@ -173,7 +173,7 @@ class TlsAccepts:
 
 
 class _Accepted(asyncio.Protocol):
-    """A connection until its handshake has ended. Until then it counts in the limit."""
+    """A connection until its handshake has ended; the connection counts in the limit meanwhile."""
 
     def __init__(
         self, connected: socket.socket, serve: Callable[[], asyncio.BaseProtocol], uncount: Callable[[], None]
@@ -183,7 +183,7 @@ class _Accepted(asyncio.Protocol):
         self._connected: socket.socket | None = connected
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Give the connection the protocol that it is for, which counts itself."""
+        """Hand the connection over to the listener's protocol, which counts the connection from now on."""
         self._connected = None
         self._uncount()
         secured = TlsTransport(cast("asyncio.Transport", transport))

@@ -180,12 +180,7 @@ class Session(Asking):
 
         A response above ``answer_bytes_max`` closes the connection: no broker sends such a response.
         """
-        http = self._http
-        if http is None:
-            raise NotSent("the client is not open: use it as an async with block, or call open")
-        self.check_loop()
-        if self.url_of(url) is None:
-            raise NotSent(f"{url} has no TLS, and a client with an https:// URL sends no request without TLS")
+        http = self._http_for(url)
         sent_headers = {"Accept": accept}
         if transaction is not None:
             sent_headers[headers.TRANSACTION] = transaction
@@ -226,6 +221,15 @@ class Session(Asking):
         if problem is not None:
             raise problem
         return reply
+
+    def _http_for(self, url: str) -> aiohttp.ClientSession:
+        """Return the open connections, which may be used for a request to ``url``. Raises ``NotSent``."""
+        if self._http is None:
+            raise NotSent("the client is not open: use it as an async with block, or call open")
+        self.check_loop()
+        if self.url_of(url) is None:
+            raise NotSent(f"{url} has no TLS, and a client with an https:// URL sends no request without TLS")
+        return self._http
 
     def _unanswered(self, base: str, error: Exception, limit_s: float) -> str:
         """Why a request that was sent has no response."""

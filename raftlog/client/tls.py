@@ -53,25 +53,21 @@ class Tls:
         given = os.environ if environ is None else environ
         return cls(**{field: given.get(name, "").strip() or None for field, name in VARIABLES.items()})
 
-    def load(self) -> SSLContext:
-        """Create a context of these files. Raises ``NotSent``, which names the file and what is wrong."""
-        import ssl
 
-        at: Path | None = self.ca
-        try:
-            context = ssl.create_default_context(cafile=self.ca)
-            if self.cert is not None:
-                at = self.cert
-                context.load_cert_chain(self.cert, self.key, password=_no_password)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-            raise NotSent(f"tls: the file {os.fspath(at or '')!r} cannot be used: {reason}") from None
-        return context
+def load(tls: Tls) -> SSLContext:
+    """Create a context of these files. Raises ``NotSent``, which names the file and what is wrong."""
+    import ssl
 
-    def state(self) -> tuple[object, ...]:
-        """Return a value that differs when a file has been replaced."""
-        paths = [getattr(self, field.name) for field in fields(self)]
-        return tuple(_state(path) for path in paths if path is not None)
+    at: Path | None = tls.ca
+    try:
+        context = ssl.create_default_context(cafile=tls.ca)
+        if tls.cert is not None:
+            at = tls.cert
+            context.load_cert_chain(tls.cert, tls.key, password=_no_password)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise NotSent(f"tls: the file {os.fspath(at or '')!r} cannot be used: {reason}") from None
+    return context
 
 
 class ClientContext:
@@ -94,16 +90,22 @@ class ClientContext:
         if self._context is not None and now - self._looked_at < LOOK_S:
             return self._context
         self._looked_at = now
-        state = self._tls.state()
+        state = _state_of(self._tls)
         if self._context is None or state != self._state:
             try:
-                self._context = self._tls.load()
+                self._context = load(self._tls)
             except NotSent as error:
                 if self._context is None:
                     raise
                 _log.warning("%s; the files that were loaded before stay in use", error)
             self._state = state
         return self._context
+
+
+def _state_of(tls: Tls) -> tuple[object, ...]:
+    """Return a value that differs when a file has been replaced."""
+    paths = [getattr(tls, field.name) for field in fields(tls)]
+    return tuple(_state(path) for path in paths if path is not None)
 
 
 def _state(path: Path) -> object:

@@ -53,6 +53,13 @@ CONTROLLER = ControllerSettings(
 )
 
 
+def _registration(place: Place, rack: str | None, disk_id: str) -> RegisterBroker:
+    node_id, host = place.node_id, "127.0.0.1"
+    http, https = f"http://{host}:{7000 + node_id}", f"https://{host}:{8000 + node_id}"
+    life = f"life-{place.life}"
+    return RegisterBroker(node_id, life, http, host, 9000 + node_id, rack, disk_id, https_url=https)
+
+
 class ControlledBroker(SimulatedBroker):
     """One broker with metadata and partitions; it does not repair them."""
 
@@ -66,11 +73,7 @@ class ControlledBroker(SimulatedBroker):
     ) -> None:
         super().__init__(place, directory, SETTINGS, repairs=False)
         node_id = place.node_id
-        life, http = f"life-{place.life}", f"http://127.0.0.1:{7000 + node_id}"
-        disk_id, https = self.registry.disk_id, f"https://127.0.0.1:{8000 + node_id}"
-        registration = RegisterBroker(
-            node_id, life, http, "127.0.0.1", 9000 + node_id, rack, disk_id, https_url=https
-        )
+        registration = _registration(place, rack, self.registry.disk_id)
         rng = random.Random(f"ids {node_id} {place.life}")
         self.has_joined = node_id not in place.nodes
         first = NOBODY if self.has_joined else Membership(frozenset(place.nodes))

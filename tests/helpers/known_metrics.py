@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple, cast
 
 from prometheus_client import CollectorRegistry
 
 from broker.archived_reads import Archive
+from broker.listeners.tls import TlsContext, TlsFiles
+from broker.listeners.tls_reloads import TlsReloads
 from broker.process.log_queue import LogLines
 from broker.process.loop_delay import LoopDelay
+from tests.helpers.certificates import Authority
 from tests.helpers.whole_broker import whole_broker
 
 
@@ -35,9 +40,14 @@ async def known_metrics() -> dict[str, Known]:
         registry = found.request_pipeline.services.registry
         delay = LoopDelay(registry)
         registry.register(LogLines())
+        with TemporaryDirectory() as name:
+            certificate, key = Authority(Path(name)).certificate()
+            files = TlsFiles(name="https", certificate_file=certificate, key_file=key)
+            reloads = TlsReloads(TlsContext.of(files), registry)
         try:
             return _metrics_of(registry)
         finally:
+            reloads.stop()
             delay.stop()
 
 

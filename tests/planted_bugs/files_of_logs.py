@@ -164,17 +164,6 @@ FILES_OF_LOGS = (
         seen_by="tests/unit/storage/test_replica_registry.py::test_a_damaged_note_counts",
     ),
     PlantedBug(
-        "a truncated file keeps its size",
-        "log on disk: the order of writes",
-        "raftlog.storage.os_filesystem:OsFile.truncate",
-        "self._size = size",
-        "self._size = max(size, self._size)",
-        seen_by=(
-            "tests/conformance/test_filesystem_calls.py::TestOperations::test_truncate_cuts_an"
-            "d_appends_go_on_there"
-        ),
-    ),
-    PlantedBug(
         "a sync does nothing",
         "log on disk: the order of writes",
         "raftlog.storage.os_filesystem:OsFile.sync",

@@ -403,6 +403,14 @@ PROMISES_OF_RECORDS = (
         ),
     ),
     PlantedBug(
+        "a client with TLS follows a URL without TLS",
+        "X3",
+        "raftlog.client.session:Session.url_of",
+        'or (self.scheme == "https" and not advertised.startswith("https://"))',
+        "",
+        seen_by="tests/unit/client/test_tls.py::test_an_advertised_url_without_tls_is_never_asked",
+    ),
+    PlantedBug(
         "a consumer's preset is not used",
         "N6",
         "raftlog.client.consumer.options:consumer_options",

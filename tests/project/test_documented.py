@@ -30,10 +30,13 @@ COMMENTS = "".join((ROOT / "raftlog" / "client" / name).read_text() for name in 
 def _settings(model: type[BaseModel], prefix: str = "") -> list[str]:
     names: list[str] = []
     for name, field in model.model_fields.items():
-        inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
+        parts = (field.annotation, *get_args(field.annotation))
+        inner = next((part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)), None)
+        if name == "peers":
+            continue
+        if inner is not None:
             names += _settings(inner, f"{prefix}{name}.")
-        elif name != "peers":
+        else:
             names.append(prefix + name)
     return names
 

@@ -11,7 +11,7 @@ import pytest
 from raftlog import NotSent, Tls
 from raftlog.aio import Client
 from raftlog.client.options import broker_urls
-from raftlog.client.tls import LOOK_S, ClientContext
+from raftlog.client.tls import LOOK_S, ClientContext, load
 from tests.helpers.certificates import Authority
 
 
@@ -45,14 +45,14 @@ def test_the_environment_names_files() -> None:
 
 def test_a_file_that_cannot_be_used_is_named(authority: Authority, tmp_path: Path) -> None:
     with pytest.raises(NotSent, match=r"nothing\.pem' cannot be used: No such file"):
-        Tls(ca=tmp_path / "nothing.pem").load()
+        load(Tls(ca=tmp_path / "nothing.pem"))
     empty = tmp_path / "empty.pem"
     empty.write_text("")
     with pytest.raises(NotSent, match=r"empty\.pem' cannot be used"):
-        Tls(ca=empty).load()
+        load(Tls(ca=empty))
     (first, _), (_, second) = authority.certificate(file="one"), authority.certificate(file="two")
     with pytest.raises(NotSent, match=r"one\.pem' cannot be used: KEY_VALUES_MISMATCH"):
-        Tls(ca=authority.file, cert=first, key=second).load()
+        load(Tls(ca=authority.file, cert=first, key=second))
 
 
 def test_replaced_files_are_used_after_the_interval(authority: Authority, tmp_path: Path) -> None:
@@ -93,6 +93,7 @@ def test_urls_with_and_without_tls_do_not_mix() -> None:
         broker_urls(["https://a:1", "http://b:2"])
 
 
+# requirement: X3
 def test_an_advertised_url_without_tls_is_never_asked(authority: Authority) -> None:
     async def main() -> None:
         async with Client("https://127.0.0.1:9", tls=Tls(ca=authority.file)) as client:
