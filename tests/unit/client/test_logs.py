@@ -126,10 +126,12 @@ def test_a_child_process_has_a_log_of_its_own() -> None:
             portal.call(log)
         reading, writing = os.pipe()
         if not (child := os.fork()):
-            with open_portal() as portal:
-                portal.call(log)
-            os.write(writing, b"%d" % len(kept.seen))
-            os._exit(0)
+            try:
+                with open_portal() as portal:
+                    portal.call(log)
+                os.write(writing, b"%d" % len(kept.seen))
+            finally:
+                os._exit(0)  # an error must not let the child run the tests of its parent
         os.waitpid(child, 0)
         assert os.read(reading, 9) == b"2"
     flush()
