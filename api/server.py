@@ -52,6 +52,7 @@ Equip = Callable[[BrokerEnvironment], BrokerEnvironment]
 EXIT_BROKEN = 70
 EXIT_EXHAUSTED = 71
 HTTP_STOP_S = 2.0
+TERMINAL_LOOK_S = 30.0
 # Time for which a computing thread may keep the interpreter from the event loop; Python's default is 5 ms.
 TURN_S = 0.001
 
@@ -175,7 +176,8 @@ class _Ending:
         self.reloads: TlsReloads | None = None
         self._terminal = Terminal()
         self._signals = stop_signals()
-        loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
+        self._look_handle = loop.call_later(TERMINAL_LOOK_S, self._look)
         for number in self._signals:
             # The loop would remove its own handlers at its end, and a signal would then kill the process.
             act = self._hang_up if number == signal.SIGHUP else self._stop
@@ -189,8 +191,13 @@ class _Ending:
 
     def close(self) -> None:
         """Ignore further signals, or let them end the process until the broker has started again."""
+        self._look_handle.cancel()
         for number in self._signals:
             signal.signal(number, signal.SIG_DFL if self.is_older_copy else signal.SIG_IGN)
+
+    def _look(self) -> None:
+        self._terminal.look()
+        self._look_handle = self._loop.call_later(TERMINAL_LOOK_S, self._look)
 
     def _stop(self) -> None:
         self.is_older_copy = False

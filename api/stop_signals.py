@@ -26,14 +26,18 @@ def stop_signals() -> tuple[signal.Signals, ...]:
 
 
 class Terminal:
-    """The controlling terminal of this process, which may disappear. Then the kernel sends SIGHUP."""
+    """The controlling terminal of this process, whose end sends SIGHUP."""
 
     def __init__(self) -> None:
         self._was_there = _has_terminal()
 
+    def look(self) -> None:
+        """Note whether there is a terminal now. A process may outlive its terminal, as ``disown`` lets it."""
+        self._was_there = _has_terminal()
+
     @property
     def is_lost(self) -> bool:
-        """True if this process had a terminal at its start and has none now."""
+        """True if there was a terminal at the last look and there is none now."""
         return self._was_there and not _has_terminal()
 
 

@@ -96,13 +96,17 @@ def _run(work: Callable[[], Awaitable[tuple[Measured, int]]], topic: str, record
 
 def _leaders(server: str, topic: str, partitions: int | None) -> list[tuple[int, str]]:
     """Return each partition with the address of its leader. Creates the topic if ``partitions`` is given."""
+    from raftlog.client.options import broker_urls, usable_url
     from raftlog.errors import NoLeader
 
     with connected(server) as client:
         if partitions is not None:
             client.topics.create(topic, partitions=partitions, exist_ok=True)
         for _ in range(100):
-            urls = {broker.broker_id: broker.http for broker in client.brokers.list()}
+            urls = {
+                each.broker_id: usable_url(broker_urls(server)[0], each.http)
+                for each in client.brokers.list()
+            }
             found = client.topics.partitions(topic)
             leaders = [
                 (each.partition, url) for each in found if each.leader and (url := urls.get(each.leader))

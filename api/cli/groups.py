@@ -43,7 +43,7 @@ def list_all(server: ServerOption = DEFAULT_SERVER) -> None:
         import msgspec
 
         groups = ask(ask.groups.list())
-        lags = group_lags(ask(ask.brokers.list())) if groups else {}
+        lags = group_lags(ask.live_urls()) if groups else {}
         rows = [{**msgspec.structs.asdict(group), "lag": lags.get(group.group)} for group in groups]
         show(rows, ("group", "state", "members", "lag", "coordinator"), empty="there are no groups")
 

@@ -20,6 +20,7 @@ import msgspec
 
 from api.cli.reading import Reading, answer_of, opened
 from api.cli.tables import Row
+from raftlog.errors import NotSent
 from raftlog.units import counted
 from raftlog.wire import health
 from raftlog.wire.bodies import BrokerHealth, PartitionDescription, RefusedReplica
@@ -175,7 +176,7 @@ class Health:
 def examine(ask: Reading) -> Health:
     """Ask the cluster for all brokers and all partitions, and find the problems."""
     brokers = ask(ask.brokers.list())
-    told = {each.broker_id: _told(each.http) for each in brokers if each.alive}
+    told = {each.broker_id: _told(ask.url_of(each.http)) for each in brokers if each.alive}
     down = [broker.broker_id for broker in brokers if not broker.alive]
     missed = [broker.broker_id for broker in brokers if not broker.alive and not broker.decommissioned]
     rows: list[Row] = [
@@ -199,7 +200,7 @@ def examine(ask: Reading) -> Health:
     found = Health(rows, down, spare=spare, in_use=in_use, silent=silent, problems=problems)
     for broker in brokers:
         if broker.broker_id in told:
-            found.add_broker(broker.broker_id, broker.http, told[broker.broker_id])
+            found.add_broker(broker.broker_id, ask.url_of(broker.http), told[broker.broker_id])
     if ask(ask.cluster.describe()).controller is not None:
         found.add_refused(ask(ask.cluster.controller()).refused_replicas or ())
     for topic in ask(ask.topics.list()):
@@ -216,7 +217,7 @@ def _told(url: str | None) -> BrokerHealth | None:
         with closing(opened(url, _TIMEOUT_S)) as http:
             answer = answer_of(http, health.READY.path, _TIMEOUT_S)
             return msgspec.json.decode(answer.body, type=BrokerHealth)
-    except (OSError, HTTPException, *UNREADABLE):
+    except (OSError, NotSent, HTTPException, *UNREADABLE):
         return None
 
 

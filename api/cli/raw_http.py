@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 from urllib.parse import urlsplit
 
+from raftlog.client.tls import Tls, load
 from raftlog.wire import headers, media_types, records
 
 READ_BYTES = 1 << 20
@@ -160,9 +161,11 @@ async def connect(url: str, request: bytes = b"") -> HttpConnection:
     """Connect to a broker. The method ``send`` of the connection sends ``request``."""
     parts = urlsplit(url)
     assert parts.hostname is not None
-    assert parts.port is not None
     loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(lambda: HttpConnection(request), parts.hostname, parts.port)
+    secured = load(Tls.from_env()) if parts.scheme == "https" else None
+    port = parts.port or (80 if secured is None else 443)
+    made = loop.create_connection(lambda: HttpConnection(request), parts.hostname, port, ssl=secured)
+    _, connection = await made
     return connection
 
 

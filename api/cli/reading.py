@@ -23,12 +23,14 @@ from raftlog.errors import ConnectionLost, Draining, NoLeader, NotSent, RaftlogE
 with without_type_extensions():
     from raftlog.client.admin import AsyncBrokers, AsyncCluster, AsyncTopics
     from raftlog.client.asking import Asking
-    from raftlog.client.options import broker_urls, seconds
+    from raftlog.client.options import broker_urls, seconds, usable_url
     from raftlog.client.replies import Reply, error_of, tls_failure, without_http
     from raftlog.client.retries import pause_s
+    from raftlog.client.tls import Tls, load
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection
+    from ssl import SSLContext
 
     from raftlog.client.groups import AsyncGroups
     from raftlog.client.metadata import Metadata
@@ -55,6 +57,15 @@ class Reading:
         self.topics = AsyncTopics(self._session, cast("Metadata", None))  # only changes use the metadata
         self.cluster = AsyncCluster(self._session)
         self.brokers = AsyncBrokers(self._session)
+
+    def url_of(self, advertised: str | None) -> str | None:
+        """Return the URL that a broker advertises, if this client may use it; see ``usable_url``."""
+        return usable_url(self._asking.urls[0], advertised)
+
+    def live_urls(self) -> list[str]:
+        """Return the URLs of the brokers that are alive, as far as this client may use them."""
+        urls = [self.url_of(broker.http) for broker in self(self.brokers.list()) if broker.alive]
+        return [url for url in urls if url is not None]
 
     @property
     def groups(self) -> AsyncGroups:
@@ -93,7 +104,10 @@ class _Asking(Asking):
     """Sends requests with retries, as ``Session.ask_any`` of the client does."""
 
     def __init__(self, urls: tuple[str, ...]) -> None:
+        self.urls = urls
         self._urls = deque(urls)
+        # Files that cannot be used are no reason to ask the next broker.
+        self._tls = load(Tls.from_env()) if urls[0].startswith("https:") else None
         self._reasons: dict[str, str] = {}
         self._open: dict[str, HTTPConnection] = {}
         self._rng = random.Random()
@@ -177,7 +191,7 @@ class _Asking(Asking):
 
     def _connected(self, base: str, limit_s: float) -> HTTPConnection:
         """Return an open connection to a broker; it is kept for later requests."""
-        http = self._open.get(base) or opened(base, min(limit_s, _CONNECT_S))
+        http = self._open.get(base) or opened(base, min(limit_s, _CONNECT_S), self._tls)
         if http.sock is None:  # also true after a response with "Connection: close"
             try:
                 http.connect()
@@ -194,32 +208,30 @@ def _reason(error: OSError | UnicodeError) -> str:
     return tls_failure(error) or error.strerror or str(error)
 
 
-def opened(base: str, timeout_s: float) -> HTTPConnection:
-    """Create a connection to an address; the first request on it connects."""
+def opened(base: str, timeout_s: float, tls: SSLContext | None = None) -> HTTPConnection:
+    """Create a connection to an address; the first request on it connects. Without ``tls``, a connection with
+    TLS uses the files that the environment names. Raises ``NotSent`` if they cannot be used.
+    """
     from http.client import HTTPConnection
 
     address = urlsplit(base)
     if address.scheme == "https":
-        return _with_tls(address.hostname or "", address.port, timeout_s)
+        return _with_tls(address.hostname or "", address.port, timeout_s, tls or load(Tls.from_env()))
     return HTTPConnection(address.hostname or "", address.port, timeout=timeout_s)
 
 
-def _with_tls(host: str, port: int | None, timeout_s: float) -> HTTPConnection:
+def _with_tls(host: str, port: int | None, timeout_s: float, tls: SSLContext) -> HTTPConnection:
     """Create a TLS connection, also if ``http.client`` was imported without TLS: brokers may advertise https
     addresses.
     """
     from http.client import HTTPConnection
-
-    from raftlog.client.tls import Tls, load
-
-    context = load(Tls.from_env())
 
     class Connection(HTTPConnection):
         default_port = 443
 
         def connect(self) -> None:
             super().connect()
-            self.sock = context.wrap_socket(self.sock, server_hostname=self.host)
+            self.sock = tls.wrap_socket(self.sock, server_hostname=self.host)
 
     return Connection(host, port, timeout=timeout_s)
 

@@ -15,8 +15,10 @@ from contextlib import closing, suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Final
 
+from raftlog.errors import NotSent
+
 if TYPE_CHECKING:
-    from raftlog.wire.bodies import BrokerDescription, TopicDescription
+    from raftlog.wire.bodies import TopicDescription
 
 _TIMEOUT_S: Final = 3.0
 _MEASURED_S: Final = 0.3  # after a scrape, until the lags that it requested are measured
@@ -35,13 +37,13 @@ empty.
 """
 
 
-def topic_sizes(brokers: Sequence[BrokerDescription], topics: Iterable[TopicDescription]) -> dict[str, int]:
-    """Return the size of each topic in bytes, as reported by the leaders of its partitions.
+def topic_sizes(urls: Sequence[str], topics: Iterable[TopicDescription]) -> dict[str, int]:
+    """Return the size of each topic in bytes, as the leaders of its partitions report it at ``urls``.
 
     Topics that have a partition of unknown size are missing.
     """
     sizes: dict[str, dict[str, int]] = defaultdict(dict)
-    for series in _scraped(brokers, (_SIZE, _LEADER)):
+    for series in _scraped(urls, (_SIZE, _LEADER)):
         leads = series[_LEADER]
         for place, size_bytes in series[_SIZE].items():
             if leads.get(place):
@@ -51,15 +53,15 @@ def topic_sizes(brokers: Sequence[BrokerDescription], topics: Iterable[TopicDesc
     }
 
 
-def group_lags(brokers: Sequence[BrokerDescription]) -> dict[str, int]:
+def group_lags(urls: Sequence[str]) -> dict[str, int]:
     """Return the lag of each group: the number of records behind its committed offsets, some seconds ago.
 
     A group that has a partition of unknown lag is missing, because that lag may be the largest.
     """
-    _scraped(brokers, ())  # requests new samples of lags that are older than some seconds
+    _scraped(urls, ())  # requests new samples of lags that are older than some seconds
     time.sleep(_MEASURED_S)
     found: dict[str, int] = {}
-    for series in _scraped(brokers, (_LAG, _OFFSETS)):
+    for series in _scraped(urls, (_LAG, _OFFSETS)):
         lags: dict[str, list[int]] = defaultdict(list)
         for (group, _, _), records in series[_LAG].items():
             lags[group].append(records)
@@ -68,11 +70,10 @@ def group_lags(brokers: Sequence[BrokerDescription]) -> dict[str, int]:
     return found
 
 
-def _scraped(brokers: Sequence[BrokerDescription], names: Sequence[str]) -> list[Mapping[str, Series]]:
-    """Return the metrics with these names from all live brokers that answer; all brokers are asked at
-    once.
+def _scraped(urls: Sequence[str], names: Sequence[str]) -> list[Mapping[str, Series]]:
+    """Return the metrics with these names from all brokers that answer at these URLs; all brokers are asked
+    at once.
     """
-    urls = [broker.http for broker in brokers if broker.alive]
     found: list[Mapping[str, Series]] = []
     threads = [Thread(target=_collect, args=(url, names, found), daemon=True) for url in urls]
     for each in threads:
@@ -92,7 +93,7 @@ def _collect(url: str, names: Sequence[str], found: list[Mapping[str, Series]]) 
     from raftlog.wire import health
 
     with (
-        suppress(OSError, HTTPException, ValueError, OverflowError),
+        suppress(OSError, NotSent, HTTPException, ValueError, OverflowError),
         closing(opened(url, _TIMEOUT_S)) as http,
     ):
         found.append(_series(answer_of(http, health.METRICS.path, _TIMEOUT_S).body.decode(), names))

@@ -113,7 +113,7 @@ def list_all(
     with errors_reported(), reading(server) as ask:
         topics = [topic for topic in ask(ask.topics.list()) if internal or not topic.internal]
         chosen = [topic for topic in topics if fnmatchcase(topic.name, pattern)]
-        sizes = topic_sizes(ask(ask.brokers.list()), chosen) if chosen else {}
+        sizes = topic_sizes(ask.live_urls(), chosen) if chosen else {}
         rows = [{**_topic_row(topic), "size_bytes": sizes.get(topic.name)} for topic in chosen]
         empty = f"no topic matches {pattern}" if topics else _NONE
         show(rows, _LISTED, value=_with_sizes(chosen, sizes), empty=empty)

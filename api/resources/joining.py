@@ -10,7 +10,7 @@ from broker.addresses import is_loopback, is_unspecified
 from partitions.metadata.admission import ANY_ID
 from partitions.metadata.commands import AdmitBroker as AdmitCommand
 from partitions.metadata.image import MetadataImage
-from raftlog.errors import InvalidRequest
+from raftlog.errors import Conflict, InvalidRequest
 from raftlog.types import NodeId
 from raftlog.wire import brokers, joining
 from raftlog.wire.joining import AdmitBroker, BrokerAddress, BrokerAdmitted, IssuedJoinToken
@@ -21,6 +21,11 @@ async def create_join_token(call: Call) -> web.StreamResponse:
     services, image = call.services, await call.metadata()
     in_use = [each for each in image.brokers.values() if each.alive and not each.decommissioned]
     urls = [url for each in in_use if (url := each.url(call.request.scheme)) is not None]
+    if not urls:
+        raise Conflict(
+            f"no broker of this cluster advertises a URL with {call.request.scheme}://, which the token "
+            "needs: ask with the other scheme, or set the advertised URLs"
+        )
     text, token = services.join_tokens.issue(image.cluster_id, urls, services.clock.wall_ms(), services.rng)
     return json_response(IssuedJoinToken(text, token.expires_at), 201)
 

@@ -72,6 +72,10 @@ class ConnectionLimit:
         if not self._of_client[owner]:
             del self._of_client[owner]
 
+    def is_reached(self, client: str) -> bool:
+        """Whether another connection of this address would be refused; see ``refusal``."""
+        return self._count >= self._count_max or self._of_client[share_owner(client)] >= self._client_max
+
     def refusal(self, client: str) -> Overloaded | QuotaExceeded | None:
         """Return the error for another connection of this address; None if the connection may be served."""
         if self._count >= self._count_max:

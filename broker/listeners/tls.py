@@ -8,17 +8,19 @@ current one stays.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from broker.settings import HttpsSettings
 from raftlog.errors import InvalidRequest
 from raftlog.extras import install_command
+
+Result = TypeVar("Result")
 
 ALPN: Final = ("http/1.1",)
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
@@ -64,7 +66,7 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class LoadedTls:
-    """A TLS context that may serve connections, and the expiry of its certificate."""
+    """A TLS context that may serve connections, and the time at which a certificate or a list expires."""
 
     context: ssl.SSLContext
     expires_at: datetime
@@ -91,7 +93,7 @@ def load(files: TlsFiles, now: datetime) -> LoadedTls:
 
     Raises ``InvalidRequest``, which names the setting: a file that cannot be read or is not PEM, a key of
     another certificate, a certificate that has expired or is not valid yet, a chain whose certificates do
-    not sign each other, an authority of clients without a revocation list while ``crl_file`` is set.
+    not sign each other, and, if ``crl_file`` is set, an authority of clients without a valid revocation list.
     """
     digest = digest_of(files)
     expires_at = _check_certificates(files, now)
@@ -106,7 +108,7 @@ def load(files: TlsFiles, now: datetime) -> LoadedTls:
         context.verify_mode = ssl.CERT_OPTIONAL
         _trust(context, files, "client_ca_file", files.client_ca_file)
         if files.crl_file is not None:
-            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
             _trust(context, files, "crl_file", files.crl_file)
     return LoadedTls(context, expires_at, digest)
 
@@ -141,38 +143,29 @@ def _refused(files: TlsFiles, setting: str, path: Path, why: str) -> InvalidRequ
 
 
 def _check_certificates(files: TlsFiles, now: datetime) -> datetime:
-    """Check the dates and the order of the chain; return when its first certificate to expire does so."""
+    """Check all certificates and revocation lists; return the time at which the first of them expires."""
     try:
-        from cryptography import x509
-        from cryptography.exceptions import InvalidSignature
+        from broker.listeners import certificates
     except ModuleNotFoundError:
         raise InvalidRequest(
             f"TLS needs the package cryptography: {install_command('server', 'security')}", field=files.name
         ) from None
-    path = files.certificate_file
+    expires_at = _checked(
+        files, "certificate_file", files.certificate_file, partial(certificates.chain_expiry, now=now)
+    )
+    if files.client_ca_file is None or files.crl_file is None:
+        return expires_at
+    authorities = _checked(files, "client_ca_file", files.client_ca_file, bytes)
+    check = partial(certificates.revocations_expiry, authorities, now=now)
+    return min(expires_at, _checked(files, "crl_file", files.crl_file, check))
+
+
+def _checked(files: TlsFiles, setting: str, path: Path, check: Callable[[bytes], Result]) -> Result:
+    """Return the result of ``check`` for the contents of a file; each of its errors refuses the file."""
     try:
-        chain = x509.load_pem_x509_certificates(path.read_bytes())
-    except ValueError:
-        raise _refused(files, "certificate_file", path, "it has no certificate in PEM") from None
-    for certificate in chain:
-        whose = certificate.subject.rfc4514_string() or "without a subject"
-        begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-        if now < begins:
-            why = f"the certificate {whose} is not valid before {begins:%Y-%m-%d %H:%M} UTC; check the clock"
-            raise _refused(files, "certificate_file", path, why)
-        if now >= ends:
-            why = f"the certificate {whose} expired at {ends:%Y-%m-%d %H:%M} UTC; renew it"
-            raise _refused(files, "certificate_file", path, why)
-    for certificate, issuer in itertools.pairwise(chain):
-        try:
-            certificate.verify_directly_issued_by(issuer)
-        except (InvalidSignature, ValueError, TypeError):
-            why = (
-                f"the certificate {issuer.subject.rfc4514_string()} did not sign the certificate before it; "
-                "the broker's own comes first, then its authority, and so on"
-            )
-            raise _refused(files, "certificate_file", path, why) from None
-    return min(certificate.not_valid_after_utc for certificate in chain)
+        return check(path.read_bytes())
+    except Exception as error:  # cryptography has several classes of errors for damaged data
+        raise _refused(files, setting, path, _why(error) or "it is damaged") from error
 
 
 class TlsContext:
@@ -197,7 +190,7 @@ class TlsContext:
 
     @property
     def expires_at(self) -> datetime:
-        """When the certificate in use expires."""
+        """The time at which the first certificate or revocation list in use expires."""
         return self._loaded.expires_at
 
     def reload(self, now: datetime) -> bool:

@@ -7,6 +7,7 @@ Decides: which connections may begin a handshake, and how long it may take. Leav
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import socket
@@ -26,7 +27,7 @@ from raftlog.log_limit import LogLimit
 _log = logging.getLogger("raftlog.tls")
 
 HANDSHAKE_S: Final = 5.0
-SHUTDOWN_S: Final = 1.0  # the client's close_notify is awaited so long
+SHUTDOWN_S: Final = 120.0  # for the rest of the last response, and for the client's close_notify after it
 HANDSHAKES_MAX: Final = 256
 HANDSHAKES_CLIENT_MAX: Final = 32
 BACKLOG: Final = 1024
@@ -81,9 +82,10 @@ class TlsAccepts:
         try:
             for family, _, _, _, address in dict.fromkeys(found):
                 at = (address[0], self.port) if port == 0 and self._sockets else address[:2]
-                listening = socket.create_server(cast("tuple[str, int]", at), family=family, backlog=BACKLOG)
-                listening.setblocking(False)
-                self._sockets.append(listening)
+                with contextlib.suppress(_FamilyMissing):
+                    self._sockets.append(_listening(cast("tuple[str, int]", at), family))
+            if not self._sockets:
+                raise OSError(errno.EAFNOSUPPORT, f"this machine has no address of {host!r}")
         except OSError:
             self.close()
             raise
@@ -128,7 +130,7 @@ class TlsAccepts:
 
     def _accepted(self, connected: socket.socket, client: str) -> None:
         owner = share_owner(client)
-        is_beyond = self._limit.refusal(client) is not None
+        is_beyond = self._limit.is_reached(client)
         if (
             len(self._handshakes) >= HANDSHAKES_MAX
             or self._of_client[owner] >= HANDSHAKES_CLIENT_MAX
@@ -138,10 +140,13 @@ class TlsAccepts:
             connected.close()
             return
         connected.setblocking(False)
-        self._limit.opened(client)
         self._of_client[owner] += 1
+        # A connection beyond the limit takes no place of another; it is refused after its handshake.
         self._beyond += is_beyond
-        new = _Accepted(connected, self._serve, partial(self._limit.closed, client))
+        if not is_beyond:
+            self._limit.opened(client)
+        uncount = _nothing if is_beyond else partial(self._limit.closed, client)
+        new = _Accepted(connected, self._serve, uncount)
         handshake = self._loop.create_task(self._shake_hands(new, connected, client))
         self._handshakes[handshake] = None
         handshake.add_done_callback(partial(self._ended, new, owner, is_beyond))
@@ -195,6 +200,25 @@ class _Accepted(asyncio.Protocol):
             self._connected.close()
             self._connected = None
             self._uncount()
+
+
+class _FamilyMissing(Exception):
+    """The kernel has no addresses of this family, such as IPv6."""
+
+
+def _listening(address: tuple[str, int], family: int) -> socket.socket:
+    try:
+        made = socket.create_server(address, family=family, backlog=BACKLOG)
+    except OSError as error:
+        if error.errno == errno.EAFNOSUPPORT:
+            raise _FamilyMissing from None
+        raise
+    made.setblocking(False)
+    return made
+
+
+def _nothing() -> None:
+    """Uncount a connection that was not counted."""
 
 
 def _why(error: Exception) -> str:

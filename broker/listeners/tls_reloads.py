@@ -34,7 +34,7 @@ class TlsReloads:
         self._task = asyncio.get_running_loop().create_task(self._run())
         expiry = Gauge(
             "raftlog_tls_certificate_expiry_timestamp_seconds",
-            "When the certificate of the TLS listener in use expires.",
+            "When the first certificate or revocation list of the TLS listener in use expires.",
             registry=registry,
         )
         expiry.set_function(lambda: tls.expires_at.timestamp())
@@ -79,13 +79,15 @@ class TlsReloads:
             is_changed = await in_thread(partial(self._tls.reload, now))
         except InvalidRequest as error:
             if is_asked or str(error) != failure:
-                _log.error("the TLS files are refused, and those loaded before stay in use: %s", error)
-            return
-        if is_changed:
-            _log.info("the TLS files are loaded; the certificate expires at %s", self._tls.expires_at)
-        elif is_asked:
-            _log.info("the TLS files have not changed")
+                _log.error("the TLS files are refused, and the files loaded before stay in use: %s", error)
+        except OSError as error:  # the process lacks a thread, a descriptor or memory
+            _log.warning("the TLS files were not read, and are read again in %s s: %s", LOOK_S, error)
+        else:
+            if is_changed:
+                _log.info("the TLS files are loaded; the certificate expires at %s", self._tls.expires_at)
+            elif is_asked:
+                _log.info("the TLS files have not changed")
         left = (self._tls.expires_at - now).days
         if left < SOON_DAYS and self._warned_on != now.date():
             self._warned_on = now.date()
-            _log.warning("the certificate of the TLS listener expires in %d days; renew it", left)
+            _log.warning("a certificate or revocation list of the TLS listener expires in %d days", left)

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from partitions.metadata.active import ControllerSettings
 from partitions.metadata.commands import RegisterBroker
-from partitions.metadata.features import HTTPS
+from partitions.metadata.features import HTTPS, check_feature
 from partitions.metadata.forgetting import removed_for_good
 from partitions.metadata.image import BrokerInfo, MetadataImage
 from partitions.metadata.shown_image import ShownImage
@@ -40,9 +40,19 @@ class Registration:
 
     @property
     def is_registered(self) -> bool:
-        """Whether the metadata here shows this incarnation of this broker, with its addresses."""
+        """Whether the metadata here shows this incarnation of this broker, with its addresses.
+
+        The URL with TLS follows when the feature level allows it.
+        """
         shown = self._shown.image.brokers.get(self.wanted.broker_id)
-        return shown is not None and _shown(shown) == _shown(self._at_level(self._shown.image))
+        return shown is not None and _shown(shown) == _shown(self.wanted)
+
+    @property
+    def _is_current(self) -> bool:
+        """Whether the metadata here shows all that this broker registers at the cluster's feature level."""
+        shown = self._shown.image.brokers.get(self.wanted.broker_id)
+        wanted = self._at_level(self._shown.image)
+        return self.is_registered and shown is not None and shown.https_url == wanted.https_url
 
     @property
     def is_superseded(self) -> bool:
@@ -82,12 +92,15 @@ class Registration:
             if self._host.node_id in self._shown.image.forgotten:
                 _log.error("%s", self.why_removed)
                 return
-            if self.is_registered:
+            if self._is_current:
                 await self._something_new.wait()
                 continue
             timeout_ms = self._settings.command_timeout_ms
             try:
-                request = self._request(await current_image(timeout_ms))
+                image = await current_image(timeout_ms)
+                request = self._request(image)
+                if not request.http_url:  # TLS alone, which an older release does not expect
+                    check_feature(image, HTTPS)
                 if not self.is_superseded:
                     await register(request, timeout_ms)
             except RaftlogError as error:
@@ -115,7 +128,6 @@ def _shown(broker: BrokerInfo | RegisterBroker) -> tuple[object, ...]:
     return (
         broker.incarnation,
         broker.http_url,
-        broker.https_url,
         broker.rpc_host,
         broker.rpc_port,
         broker.rack,

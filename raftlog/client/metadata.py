@@ -154,11 +154,12 @@ class Metadata:
         found = await session.all_items(
             brokers.LIST, retry_timeout_s=TIMEOUT_S, attempt_timeout_s=ATTEMPT_TIMEOUT_S
         )
-        urls = {broker.broker_id: url for broker in found if (url := session.url_of(broker.http)) is not None}
+        advertised = {broker.broker_id: (broker.http or "").rstrip("/") for broker in found}
+        urls = {broker: url for broker, url in advertised.items() if session.url_of(url) is not None}
         session.learn_brokers([urls[one.broker_id] for one in found if one.alive and one.broker_id in urls])
         view = TopicView(
             name,
-            [None if one.leader is None else urls.get(one.leader) for one in partitions],
+            [None if one.leader is None else advertised.get(one.leader) for one in partitions],
             [one.leader_epoch for one in partitions],
             session.clock.monotonic(),
             session.metadata_version,

@@ -242,6 +242,16 @@ def broker_urls(url: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def usable_url(given: str, advertised: str | None) -> str | None:
+    """The URL that a broker advertises, without a final slash.
+
+    None for a missing URL, and for a URL without TLS if the URL ``given`` to the client has TLS.
+    """
+    if not advertised or (given.startswith("https:") and not advertised.startswith("https://")):
+        return None
+    return advertised.rstrip("/")
+
+
 def _with_schemes(parts: Iterable[str]) -> Iterator[str]:
     scheme = ""
     for part in parts:

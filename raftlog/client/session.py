@@ -24,6 +24,7 @@ from raftlog.client.asking import Asking
 from raftlog.client.detours import Detours
 from raftlog.client.environment import Environment
 from raftlog.client.logs import client_logger
+from raftlog.client.options import usable_url
 from raftlog.client.replies import Reply, error_of, tls_failure, without_http
 from raftlog.client.retries import pause_s
 from raftlog.client.single_attempt import single_attempt, was_never_sent
@@ -81,6 +82,7 @@ class Session(Asking):
         self.was_reached = False  # a broker has responded at least once
         self._unreached: dict[str, Exception] = {}  # by address; cleared by each response
         self._detours = Detours(self.clock)
+        self._unusable: set[str] = set()  # advertised URLs that this client must not use
         self._loop: asyncio.AbstractEventLoop | None = None
         self._before_close: dict[Callable[[], Awaitable[None]], None] = {}
         self._http: aiohttp.ClientSession | None = None
@@ -92,9 +94,7 @@ class Session(Asking):
 
     def url_of(self, advertised: str | None) -> str | None:
         """The URL that a broker advertises; None if a client with TLS would have to send without TLS."""
-        if advertised is None or (self.scheme == "https" and not advertised.startswith("https://")):
-            return None
-        return advertised.rstrip("/")
+        return usable_url(self._given_urls[0], advertised)
 
     @property
     def is_open(self) -> bool:
@@ -152,7 +152,20 @@ class Session(Asking):
         self._urls = deque(sorted(ordered, key=self._detours.__contains__))
 
     def through(self, leader: str) -> str | None:
-        """The broker that forwards requests to a silent leader; None if the leader must be asked directly."""
+        """The broker that forwards requests to a silent leader, or to a leader whose URL cannot be used.
+
+        None if the leader must be asked directly.
+        """
+        if self.url_of(leader) is None:
+            if leader not in self._unusable:
+                self._unusable.add(leader)
+                _log.warning(
+                    "a broker advertises %s; its partitions are read and written through %s, which is "
+                    "slower. Set https.advertised_url of that broker",
+                    leader or "no URL with the scheme of this client",
+                    self.preferred,
+                )
+            return self.preferred
         other = next((url for url in self._urls if url != leader and url not in self._detours), None)
         if other is None or not self._detours.is_needed(leader):
             return None

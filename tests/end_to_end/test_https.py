@@ -29,6 +29,7 @@ from tests.helpers.real_cluster import eventually
 pytestmark = pytest.mark.e2e
 
 BROKERS = (1, 2, 3)
+BENCH = ("bench", "produce", "--topic", "orders", "--seconds", "0.5")
 
 
 @dataclass
@@ -112,9 +113,7 @@ def secured(directory: Path) -> Iterator[Secured]:
                 broker,
                 {
                     "RAFTLOG_BROKER__HTTP__ADVERTISED_URL": f"http://127.0.0.1:{trap_port}",
-                    "RAFTLOG_BROKER__HTTPS__PORT": str(ports[broker]),
-                    "RAFTLOG_BROKER__HTTPS__CERTIFICATE_FILE": str(certificate),
-                    "RAFTLOG_BROKER__HTTPS__KEY_FILE": str(key),
+                    **https_of(ports[broker], certificate, key),
                 },
             )
         with cluster:
@@ -150,6 +149,32 @@ def test_clients_stay_with_tls(secured: Secured) -> None:
     assert secured.trap == [], "a client asked without TLS"
 
 
+def test_brokers_without_tls_are_reached_through_others(directory: Path) -> None:
+    """Only broker 1 has a listener with TLS: it forwards requests for the partitions that others lead."""
+    authority = Authority(directory)
+    certificate, key = authority.certificate()
+    port = free_ports(1)
+    cluster = Cluster(directory / "cluster", brokers=len(BROKERS))
+    cluster.add_environment(1, https_of(port, certificate, key))
+    with cluster, Client(f"https://127.0.0.1:{port}", tls=Tls(ca=authority.file)) as client:
+        client.topics.create("orders", partitions=6)
+        leaders = {each.leader for each in client.topics.partitions("orders")}
+        assert leaders - {1}, "each broker leads some partitions"
+        for partition in range(6):
+            client.send("orders", "x", partition=partition)
+        read = [[*client.partition("orders", each).read(0, limit=1)] for each in range(6)]
+        assert [len(found) for found in read] == [1] * 6
+
+
+def https_of(port: int, certificate: Path, key: Path) -> dict[str, str]:
+    """The settings of a listener with TLS, as variables."""
+    return {
+        "RAFTLOG_BROKER__HTTPS__PORT": str(port),
+        "RAFTLOG_BROKER__HTTPS__CERTIFICATE_FILE": str(certificate),
+        "RAFTLOG_BROKER__HTTPS__KEY_FILE": str(key),
+    }
+
+
 def test_the_command_line_reads_the_file_of_the_authority(secured: Secured) -> None:
     variables = {**os.environ, "RAFTLOG_URL": secured.urls, "RAFTLOG_CA_FILE": str(secured.authority.file)}
     for command in (
@@ -157,6 +182,7 @@ def test_the_command_line_reads_the_file_of_the_authority(secured: Secured) -> N
         ("produce", "orders"),
         ("topic", "list"),
         ("cluster", "health"),
+        BENCH,
     ):
         done = subprocess.run(
             [sys.executable, "-m", "raftlog", *command],
@@ -219,9 +245,7 @@ def test_a_broker_can_serve_with_tls_alone(directory: Path) -> None:
     cluster = Cluster(directory / "cluster", brokers=1)
     plain = {
         "RAFTLOG_BROKER__HTTP__ENABLED": "false",
-        "RAFTLOG_BROKER__HTTPS__PORT": str(port),
-        "RAFTLOG_BROKER__HTTPS__CERTIFICATE_FILE": str(certificate),
-        "RAFTLOG_BROKER__HTTPS__KEY_FILE": str(key),
+        **https_of(port, certificate, key),
     }
     with ended_at_last(cluster):
         cluster.launch(1, environment=plain)

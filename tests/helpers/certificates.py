@@ -36,13 +36,13 @@ class Authority:
         chain = b"".join(pem.bytes() for pem in made.cert_chain_pems)
         return self._written(f"{file}.pem", chain), self._written(f"{file}.key", made.private_key_pem.bytes())
 
-    def revocation_list(self, *revoked: Path) -> Path:
+    def revocation_list(self, *revoked: Path, expires_at: datetime = NOW + timedelta(days=1)) -> Path:
         """Write a revocation list of these certificates."""
         authority = x509.load_pem_x509_certificate(self.ca.cert_pem.bytes())
         key = serialization.load_pem_private_key(self.ca.private_key_pem.bytes(), None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         builder = x509.CertificateRevocationListBuilder(
-            authority.subject, NOW - timedelta(hours=1), NOW + timedelta(days=1)
+            authority.subject, NOW - timedelta(days=2), expires_at
         )
         for path in revoked:
             serial = x509.load_pem_x509_certificate(path.read_bytes()).serial_number

@@ -405,8 +405,8 @@ PROMISES_OF_RECORDS = (
     PlantedBug(
         "a client with TLS follows a URL without TLS",
         "X3",
-        "raftlog.client.session:Session.url_of",
-        'or (self.scheme == "https" and not advertised.startswith("https://"))',
+        "raftlog.client.options:usable_url",
+        'or (given.startswith("https:") and not advertised.startswith("https://"))',
         "",
         seen_by="tests/unit/client/test_tls.py::test_an_advertised_url_without_tls_is_never_asked",
     ),

@@ -123,6 +123,14 @@ async def head_of(reader: asyncio.StreamReader) -> str:
     return head
 
 
+async def _store_large(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(TOPIC)
+    assert (await head_of(reader)).startswith("http/1.1 201")
+    for _ in range(LARGE_RECORDS):
+        writer.write(LARGE)
+        assert (await head_of(reader)).startswith("http/1.1 200")
+
+
 @on_both_loops
 async def test_urls_of_brokers_have_the_scheme_of_the_request(authority: Authority) -> None:
     async with serve(authority) as served, served.connection() as (reader, writer):
@@ -164,6 +172,19 @@ async def test_aiohttps_reader_closes_old_connections_too(authority: Authority) 
 
 
 @on_both_loops
+async def test_the_last_response_is_whole_for_a_slow_client(authority: Authority) -> None:
+    """A connection with TLS closes after all bytes, however slowly its client reads."""
+    async with serve(authority) as served:
+        async with served.connection() as (reader, writer):
+            await _store_large(reader, writer)
+        async with served.connection(slow=True) as (slow, asked):
+            asked.write(FETCH.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+            head = (await slow.readuntil(b"\r\n\r\n")).decode().lower()
+            await asyncio.sleep(1.5)
+            await slow.readexactly(int(head.partition("content-length:")[2].split()[0]))
+
+
+@on_both_loops
 async def test_a_stream_of_an_old_connection_ends(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,11 +203,7 @@ async def test_a_stream_of_an_old_connection_ends(
 async def test_an_unread_response_counts_until_it_is_read(authority: Authority, more: bytes) -> None:
     """The broker's bound for unread responses holds with TLS, too; see ``tls_transport``."""
     async with serve(authority) as served, served.connection() as (reader, writer):
-        writer.write(TOPIC)
-        assert (await head_of(reader)).startswith("http/1.1 201")
-        for _ in range(LARGE_RECORDS):
-            writer.write(LARGE)
-            assert (await head_of(reader)).startswith("http/1.1 200")
+        await _store_large(reader, writer)
         assert served.unread_bytes == 0, "small responses have been read"
         async with served.connection(slow=True) as (slow, asked):
             asked.write(FETCH.replace(b"\r\n\r\n", b"\r\n" + more + b"\r\n"))

@@ -17,7 +17,7 @@ from api.cli.local import _is_ready
 from api.cli.reading import Reading, answer_of, opened
 from api.cli.samples import group_lags
 from raftlog.errors import Draining, NoLeader, NotSent, RaftlogError
-from raftlog.wire.bodies import BrokerDescription, ClusterDescription
+from raftlog.wire.bodies import ClusterDescription
 from tests.helpers.async_tests import beside
 from tests.helpers.command_line import invoke
 from tests.helpers.no_brokers import frozen_broker
@@ -111,7 +111,7 @@ def test_a_lag_is_that_of_all_partitions(
     metrics: bytes, lags: dict[str, int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with beside(scripted(answer(metrics))) as url:
-        assert group_lags([BrokerDescription(1, url, None, alive=True, draining=False)]) == lags
+        assert group_lags([url]) == lags
     assert capsys.readouterr().err == ""
 
 

@@ -95,7 +95,6 @@ def test_a_duration_without_a_unit_is_refused_and_the_option_is_named(written: s
         ("http://127.0.0.1:8080/", ("http://127.0.0.1:8080",)),
         ("https://logs.example:443", ("https://logs.example",)),
         ("https://a:1,b:2, c:3", ("https://a:1", "https://b:2", "https://c:3")),
-        ("https://a:1,http://b:2,c:3", ("https://a:1", "http://b:2", "http://c:3")),
         (["http://a:1", "b:2", "a:1"], ("http://a:1", "http://b:2")),
         ("raftlog://[::1]:7071", ("http://[::1]:7071",)),
     ],

@@ -142,6 +142,25 @@ def _pair(files: tuple[Path, Path]) -> dict[str, Path]:
     return {"certificate_file": files[0], "key_file": files[1]}
 
 
+def _damaged(authority: Authority) -> dict[str, Path]:
+    made = _pair(authority.certificate())
+    text = b"-----BEGIN CERTIFICATE-----\nMAMCAQI=\n-----END CERTIFICATE-----\n"
+    made["certificate_file"].write_bytes(text)
+    return made
+
+
+def _one_list_of_two(authority: Authority) -> dict[str, Path]:
+    other = Authority(authority.directory, f"clients-{len(list(authority.directory.iterdir()))}")
+    both = authority.directory / "both.pem"
+    both.write_bytes(authority.file.read_bytes() + other.file.read_bytes())
+    return {**_pair(authority.certificate()), "client_ca_file": both, "crl_file": authority.revocation_list()}
+
+
+def _old_list(authority: Authority) -> dict[str, Path]:
+    expired = authority.revocation_list(expires_at=NOW - timedelta(hours=1))
+    return {**_pair(authority.certificate()), "client_ca_file": authority.file, "crl_file": expired}
+
+
 @pytest.mark.parametrize(
     ("make", "setting", "why"),
     [
@@ -153,7 +172,10 @@ def _pair(files: tuple[Path, Path]) -> dict[str, Path]:
         (_text, "certificate_file", "no certificate in PEM"),
         (_encrypted, "key_file", "without one"),
         (_no_authority, "client_ca_file", "PEM"),
+        (_damaged, "certificate_file", "PEM"),
         (_no_list, "crl_file", "no revocation list"),
+        (_one_list_of_two, "crl_file", "no revocation list of the authority .* of client_ca_file"),
+        (_old_list, "crl_file", "the revocation list of the authority .* expired at"),
     ],
 )
 def test_bad_files_are_refused_with_their_setting(

@@ -53,6 +53,7 @@ class Served:
         self.handshakes = Handshakes()
         self._client = ssl.create_default_context(cafile=authority.file)
         self._stack: AsyncExitStack
+        self._writers: dict[asyncio.StreamReader, asyncio.StreamWriter] = {}
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -72,7 +73,12 @@ class Served:
         """Open a connection that never begins its handshake."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.listener.tls_port)
         self._stack.callback(writer.close)
+        self._writers[reader] = writer
         return reader
+
+    def close(self, silent: asyncio.StreamReader) -> None:
+        """Close a connection that has sent nothing."""
+        self._writers[silent].close()
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +108,21 @@ async def test_a_connection_in_its_handshake_counts(authority: Authority) -> Non
         await served.silent()
         reader = await served.ask(b"b\n")
         assert await reader.read() == b"overloaded\n"
+
+
+@on_both_loops
+async def test_connections_beyond_the_limit_take_no_place(authority: Authority) -> None:
+    """A connection that began its handshake within the limit is served after it."""
+    served = Served(authority, 2)
+    async with served.running():
+        assert await (await served.ask(b"a\n")).readline() == b"a\n"
+        within = await served.silent()
+        beyond = [await served.silent() for _ in range(3)]
+        await asyncio.sleep(0.05)  # all of them are accepted
+        served.close(within)
+        await served.handshakes.reached("failed", 1)
+        assert await (await served.ask(b"b\n")).readline() == b"b\n"
+        assert not any(reader.at_eof() for reader in beyond)
 
 
 @on_both_loops
