@@ -14,9 +14,9 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 
-from prometheus_client import PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge, PlatformCollector, ProcessCollector
 
 from api.app import RequestPipeline
 from api.connections.http_connections import HttpConnections
@@ -129,6 +129,7 @@ async def _serve(
     ProcessCollector(registry=services.registry)
     PlatformCollector(registry=services.registry)
     services.registry.register(LogLines())
+    warn_if_insecure(settings.listeners_beyond_loopback, services.registry)
     pipeline = RequestPipeline(services)
     client_max = settings.limits.connections_client_max
     limit = ConnectionLimit("HTTP", descriptors.connections_max, client_max, pipeline.metrics)
@@ -163,6 +164,19 @@ async def _serve(
         await broker.stop()
         ending.close()
     return ending.is_older_copy
+
+
+def warn_if_insecure(beyond: Sequence[str], registry: CollectorRegistry) -> None:
+    """Say in the log and in a metric whether other machines reach this broker, which has no users yet.
+
+    ``beyond`` has the sections of the listeners that other machines reach.
+    """
+    Gauge(
+        "raftlog_insecure", "1 if other machines reach a listener without authentication.", registry=registry
+    ).set(bool(beyond))
+    if beyond:
+        hosts = " or ".join(f"{name}.host" for name in beyond)
+        _log.warning("insecure: any machine that reaches %s can read and change all data", hosts)
 
 
 class _Ending:

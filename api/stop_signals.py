@@ -32,7 +32,7 @@ class Terminal:
         self._was_there = _has_terminal()
 
     def look(self) -> None:
-        """Note whether there is a terminal now. A process may outlive its terminal, as ``disown`` lets it."""
+        """Note whether there is a terminal now. A process that its shell disowned outlives its terminal."""
         self._was_there = _has_terminal()
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal
@@ -358,7 +359,7 @@ class BrokerSettings(BaseSettings):
         if not self.http.enabled and self.https is None:
             raise ValueError("http.enabled is false and there is no [https]: clients need one of them")
         for name, listener in self._listeners.items():
-            if not self.insecure and not is_loopback(listener.host):
+            if not self.insecure and name in self.listeners_beyond_loopback:
                 raise ValueError(
                     f"{name}.host {listener.host!r} is reachable from other machines, and this release "
                     "has no authentication for clients; use 127.0.0.1, or set insecure = true in a network "
@@ -372,6 +373,11 @@ class BrokerSettings(BaseSettings):
                     f'"{name}://log1.example:{listener.port}"'
                 )
         return self
+
+    @property
+    def listeners_beyond_loopback(self) -> Sequence[str]:
+        """The sections of the listeners that other machines can reach."""
+        return [name for name, listener in self._listeners.items() if not is_loopback(listener.host)]
 
     @property
     def _listeners(self) -> dict[str, Listener]:

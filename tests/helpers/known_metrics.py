@@ -8,6 +8,7 @@ from typing import NamedTuple, cast
 
 from prometheus_client import CollectorRegistry
 
+from api.server import warn_if_insecure
 from broker.archived_reads import Archive
 from broker.listeners.tls import TlsContext, TlsFiles
 from broker.listeners.tls_reloads import TlsReloads
@@ -40,6 +41,7 @@ async def known_metrics() -> dict[str, Known]:
         registry = found.request_pipeline.services.registry
         delay = LoopDelay(registry)
         registry.register(LogLines())
+        warn_if_insecure((), registry)
         with TemporaryDirectory() as name:
             certificate, key = Authority(Path(name)).certificate()
             files = TlsFiles(name="https", certificate_file=certificate, key_file=key)

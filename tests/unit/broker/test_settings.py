@@ -210,3 +210,9 @@ def test_https_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.Mo
 def test_settings_of_https_are_refused_by_name(tmp_path: Path, more: str, remedy: str) -> None:
     with pytest.raises(InvalidRequest, match=remedy):
         load_settings(settings_file(tmp_path, more))
+
+
+def test_listeners_beyond_loopback_are_known(tmp_path: Path) -> None:
+    assert load_settings(settings_file(tmp_path, "")).listeners_beyond_loopback == []
+    settings = load_settings(settings_file(tmp_path, 'insecure = true\n[rpc]\nhost = "10.0.0.7"\n'))
+    assert settings.listeners_beyond_loopback == ["rpc"]
