@@ -1,8 +1,8 @@
 """An event loop with virtual time: sleeping costs nothing, and runs are deterministic.
 
-When nothing is ready, the clock jumps to the next timer. If nothing would ever happen again the
-run fails instead of hanging. Only for code that waits for the loop: connections are those of
-``paired_sockets``, and work for another thread runs on the loop.
+When nothing is ready, the clock jumps to the next timer. A run fails instead of hanging if nothing would ever
+happen again, or if a task is ready in each of many turns, so that the time stands still. Only for code that
+waits for the loop: connections are those of ``paired_sockets``, and work for another thread runs on the loop.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tests.helpers.paired_sockets import PairedSocketsLoop
 
 Result = TypeVar("Result")
 OWN_SOCKETS = 1  # of a loop: threads wake it
+TURNS_AT_ONCE_MAX = 1_000_000
 
 
 class _NoWaiting(selectors.DefaultSelector):
@@ -28,6 +29,7 @@ class _NoWaiting(selectors.DefaultSelector):
         super().__init__()
         self.now = 0.0
         self.turns = 0
+        self._last_turn = TURNS_AT_ONCE_MAX  # unless time passes
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Sockets that are ready now, or else the next timer."""
@@ -36,7 +38,13 @@ class _NoWaiting(selectors.DefaultSelector):
             return ready
         if timeout is None:
             raise RuntimeError("everybody waits and no timer runs: this would hang for ever")
-        self.now += max(timeout, 0.0)
+        if timeout > 0:
+            self.now += timeout
+            self._last_turn = self.turns + TURNS_AT_ONCE_MAX
+        elif self.turns > self._last_turn:
+            raise RuntimeError(
+                f"the time stands still: a task was ready in {TURNS_AT_ONCE_MAX} turns at once"
+            )
         return []
 
 
