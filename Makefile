@@ -23,13 +23,15 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 demo: .venv/server.stamp $(if $(shell command -v java),.venv/spark.stamp)
 	$(PY) -m chaos.demo
 
-# Tests with processes wait now and then: the fixed seeds, whose time is virtual, run meanwhile.
+# Costs of requests are counted alone. Tests with processes wait now and then: the fixed seeds, whose time is
+# virtual, run meanwhile.
 test: check
 	$(call stage,programs of the tests,$(MAKE) -s .cache/toxiproxy-server .cache/system.stamp .cache/kafka.stamp)
+	$(call stage,tests alone,$(PY) -m pytest tests/end_to_end -m "e2e and alone" -q)
 	@$(MAKE) -s -j2 test-with-processes test-with-seeds
 
 test-with-processes:
-	$(call stage,tests with real brokers,$(PY) -m pytest tests/end_to_end -m "e2e and not slow and not spark and not outside" -q -n $(BROKER_TESTS_AT_ONCE) --dist worksteal)
+	$(call stage,tests with real brokers,$(PY) -m pytest tests/end_to_end -m "e2e and not slow and not spark and not outside and not alone" -q -n $(BROKER_TESTS_AT_ONCE) --dist worksteal)
 	@$(MAKE) -s test-from-outside KEPT_FOR=$(RUN)
 	$(call stage,tests with Spark,$(PY) -m pytest tests/end_to_end/outside tests/end_to_end/spark -m "e2e and spark and not slow" -q -rs -n auto --dist loadfile --testrunuid $(RUN))
 	@$(PY) -c "from tests.helpers.from_outside import remove; remove()"

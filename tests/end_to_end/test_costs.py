@@ -16,7 +16,7 @@ from tests.helpers.costed_brokers import LARGE, CostedBrokers, costed_brokers
 from tests.helpers.costs import Counts, MeteredProcess, TracedProcess, least_costs, round_costs
 from tests.helpers.real_cluster import eventually
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 BUDGET = Path(__file__).parents[2] / "docs" / "performance-budget.md"
 COUNTED = (

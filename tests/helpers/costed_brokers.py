@@ -11,7 +11,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from itertools import count
@@ -22,9 +22,10 @@ from urllib.parse import urlsplit
 from chaos.cluster import Cluster
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
+from raftlog.testing.waits import LIMIT_S
 from raftlog.wire import media_types
 from tests.helpers.costs import MeteredProcess, TracedProcess, least_costs, own_files
-from tests.helpers.real_cluster import create_topic, eventually
+from tests.helpers.real_cluster import create_topic
 
 TOPIC: Final = "orders"
 LARGE: Final = 256 << 10  # bytes of one record whose copies are counted
@@ -146,15 +147,11 @@ class CostedBrokers:
     def _wait_until_idle(self) -> None:
         """Return when no broker has a thread that runs, or could run, for a few looks in a row."""
         tasks = [Path(f"/proc/{self._cluster.pid(broker)}/task") for broker in self._cluster.running]
-        eventually(partial(_are_idle, tasks), what="idle brokers")
-
-
-def _are_idle(processes: Sequence[Path]) -> bool:
-    for _ in range(IDLE_LOOKS):
-        time.sleep(LOOK_S)
-        if any(map(_is_busy, processes)):
-            return False
-    return True
+        idle, ends_at = 0, time.monotonic() + LIMIT_S
+        while idle < IDLE_LOOKS:
+            assert time.monotonic() < ends_at, self._cluster.state()
+            time.sleep(LOOK_S)
+            idle = 0 if any(map(_is_busy, tasks)) else idle + 1
 
 
 def _is_busy(tasks: Path) -> bool:
